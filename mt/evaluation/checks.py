@@ -19,7 +19,6 @@ FORMS = ("tokens", "tokenized", "lowercased")
 """Reasons that the output of a poor model may trigger by chance."""
 
 _SAMPLE = 200
-"""Number of lines whose language is identified."""
 _MOST = 0.5
 _HARDLY = 0.2
 

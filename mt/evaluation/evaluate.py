@@ -78,7 +78,6 @@ class EvaluationJob:
 
     metrics: tuple[str, ...] = ()
     resamples: int = 0
-    """Number of bootstrap samples for the intervals; 0 for no intervals."""
     allow: tuple[str, ...] = ()
     """Reasons in `mt.evaluation.checks.REASONS` that do not stop the evaluation."""
     texts: GivenTexts | None = None

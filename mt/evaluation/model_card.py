@@ -92,7 +92,6 @@ def _list_settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
 
 
 def _format_scores(info: RunInfo) -> Iterator[str]:
-    """Yield the table of test scores, if there are scores of the current weights."""
     rows = [
         (
             scored.split,

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,15 +32,6 @@ InputPath = tuple[str, Path]
 """Role of a file (`sources`, `references`, `hypotheses`, `model`, `config`, `tokenizer`), path."""
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """File that a score was computed from."""
-
-    role: str
-    path: str
-    sha256: str
 
 
 def passport_beside(hypotheses: Path, others: Sequence[Path]) -> Path | None:
@@ -76,7 +66,8 @@ def list_model_files(run: Path, ensemble: Sequence[Path] = ()) -> Iterator[Input
 def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[InputPath]) -> None:
     """Write `record`, the hashes of the inputs and the versions of the programs."""
     files = [
-        InputFile(role, _from_folder(path.parent, file), hash_file(file)) for role, file in inputs
+        {"role": role, "path": _from_folder(path.parent, file), "sha256": hash_file(file)}
+        for role, file in inputs
     ]
     versions = {"mt": __version__, "python": platform.python_version()}
     write_json(
@@ -84,7 +75,7 @@ def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[Input
         {
             "format": PASSPORT_FORMAT,
             **record,
-            "inputs": [asdict(file) for file in files],
+            "inputs": files,
             "versions": {**versions, "sacrebleu": version("sacrebleu")},
         },
     )
@@ -96,30 +87,29 @@ def check_passport(path: Path) -> list[str]:
     Raises DataError if the passport is missing, UserError if it is another file or format.
     """
     problems = []
-    for item in _read_passport(require_regular_file(path)):
-        file = Path(os.path.normpath(path.resolve().parent / item.path))
+    for name, stated in _read_passport(require_regular_file(path)).items():
+        file = Path(os.path.normpath(path.resolve().parent / name))
         if not file.is_file():
             problems.append(f"{file}: no such file")
-        elif (sha256 := hash_file(file)) != item.sha256:
+        elif (sha256 := hash_file(file)) != stated:
             problems.append(
-                f"{file}: has changed; its SHA-256 is {sha256}, in the passport {item.sha256}"
+                f"{file}: has changed; its SHA-256 is {sha256}, in the passport {stated}"
             )
     return problems
 
 
-def _read_passport(path: Path) -> list[InputFile]:
+def _read_passport(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file; raise UserError for another file or format."""
     try:
         record = read_json(path, dict[str, Any])
-        stated, inputs = record["format"], record["inputs"]
-        files = [InputFile(**item) for item in inputs] if stated == PASSPORT_FORMAT else []
+        if record["format"] != PASSPORT_FORMAT:
+            raise UserError(
+                f"{path}: has format {record['format']}, but this version of mt reads format "
+                f"{PASSPORT_FORMAT}; evaluate again"
+            )
+        return {item["path"]: item["sha256"] for item in record["inputs"]}
     except (RunError, KeyError, TypeError):
         raise UserError(f"{path}: is not a passport of mt") from None
-    if not files:
-        raise UserError(
-            f"{path}: has format {stated}, but this version of mt reads format "
-            f"{PASSPORT_FORMAT}; evaluate again"
-        )
-    return files
 
 
 def _from_folder(folder: Path, path: Path) -> str:

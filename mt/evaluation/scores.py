@@ -168,7 +168,6 @@ class OffTarget:
     language: str
     judged: int
     found: int
-    """Number of judged translations in another language."""
     references_judged: int
     references_found: int
     identifier: str
@@ -198,11 +197,8 @@ class Evaluation:
     sentences: int
     target_language: str
     hypotheses: str = ""
-    """Origin of the translations, such as a file name."""
     references: tuple[str, ...] = ()
-    """Origins of the reference sets."""
     off_target: OffTarget | None = None
-    """Off-target rate, for multilingual runs."""
     further: tuple[Score, ...] = ()
 
     def as_text(self) -> str:

@@ -27,7 +27,6 @@ from mt.training.trainer import train
 
 BASE = "base"
 ChangeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""A name that can begin the name of a run folder."""
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]
 """`KEY=VALUE` overrides, as for `--set`."""
 
@@ -63,7 +62,6 @@ class Ablation:
     configs: Mapping[str, Config]
     seeds: tuple[int, ...]
     split: str | None
-    """Split to score besides validation."""
 
 
 def load_ablation(path: Path) -> Ablation:

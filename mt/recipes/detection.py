@@ -261,7 +261,6 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
 def _identify(
     corpus: DetectedCorpus, known: tuple[str | None, str | None]
 ) -> tuple[str | None, str | None]:
-    """Return the languages of both sides, by their text where they are not known."""
     pairs = corpus.first_pairs()
     sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
     try:

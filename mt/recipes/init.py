@@ -40,7 +40,7 @@ from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
 from mt.decoding.text_files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import KINDS, CorpusReport, SplitReport, find_reasons
+from mt.doctor.findings import KINDS, CorpusReport, find_reasons
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text
 from mt.languages import base_language
@@ -198,7 +198,6 @@ def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
 
 
 def _make_names(corpora: Sequence[DetectedCorpus], *, taken: Collection[str] = ()) -> list[str]:
-    """Return a name for each corpus that is valid as a key of the config."""
     names: list[str] = []
     for corpus in corpora:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", corpus.name).strip("-_") or "corpus"
@@ -284,7 +283,6 @@ def _check_corpora(data: DataConfig, pairs: int) -> tuple[CorpusReport, bool]:
 
 
 def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> TextSource:
-    """Write one of `every` blocks of consecutive pairs to text files."""
     source, target = stem.with_suffix(".source"), stem.with_suffix(".target")
     with source.open("w", encoding="utf-8") as left, target.open("w", encoding="utf-8") as right:
         for index, pair in enumerate(open_source(section, data).pairs()):
@@ -304,7 +302,8 @@ def _choose_cleaning(report: CorpusReport, repeated: int) -> CleaningConfig:
 
 def _log_findings(report: CorpusReport, data: DataConfig, output: Path, *, is_sample: bool) -> None:
     """Log the worst warnings of the check, and notes on checks that were skipped."""
-    splits = _select_given(report, data)
+    held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
+    splits = [split for split in report.splits if split.name not in held_out]
     train = [split for split in splits if split.name in data.train_corpora()]
     if is_sample:
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
@@ -324,14 +323,7 @@ def _log_findings(report: CorpusReport, data: DataConfig, output: Path, *, is_sa
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _select_given(report: CorpusReport, data: DataConfig) -> list[SplitReport]:
-    """Return the reports of all splits that are not held out."""
-    held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
-    return [split for split in report.splits if split.name not in held_out]
-
-
 def _log_cost(settings: AutoSettings, device: torch.device) -> None:
-    """Log size, time and memory of a training."""
     config, statistics = settings.config, settings.statistics
     assert statistics is not None, "a new config has open keys"
     model, passes = config.model, settings.tokens / statistics.target_tokens
@@ -378,9 +370,7 @@ def _explain_cleaning(
         if key == "duplicates":
             comments[key] = f"{repeated:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
-            comments[key] = "; ".join(
-                _count_overlaps(report, trained={split.name for split in train})
-            )
+            comments[key] = "; ".join(_count_overlaps(report, {split.name for split in train}))
         else:
             counts: Counter[str] = Counter()
             for finding in find_reasons(key, data.cleaning, train):
@@ -389,7 +379,7 @@ def _explain_cleaning(
     return comments
 
 
-def _count_overlaps(report: CorpusReport, *, trained: set[str]) -> Iterator[str]:
+def _count_overlaps(report: CorpusReport, trained: set[str]) -> Iterator[str]:
     """Yield for each split how many of its texts are also in the training corpora."""
     for split in report.splits:
         counts = [finding.count for finding in split.findings if finding.other in trained]
@@ -416,7 +406,6 @@ def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
 
 
 def _format_section(name: str, section: Section, settings: AutoSettings) -> Iterator[str]:
-    """Yield the lines of a section with given and chosen keys; nothing if there are none."""
     values, reasons, later = {}, {}, []
     for key in type(section).model_fields:
         setting = settings.chosen.get(f"{name}.{key}")
@@ -436,7 +425,6 @@ def _format_section(name: str, section: Section, settings: AutoSettings) -> Iter
 def _format_entries(
     values: Mapping[str, Any], comments: Mapping[str, str], *, indent: int
 ) -> Iterator[str]:
-    """Yield the lines of some keys with their comments."""
     space = " " * indent
     for key, value in values.items():
         lines = [f"{space}{line}" for line in dump_yaml({key: value}).splitlines()]

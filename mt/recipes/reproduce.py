@@ -205,7 +205,6 @@ def _protocol_difference(protocol: str, signature: str) -> str | None:
 
 
 def _list_signatures(results: Sequence[SplitResult]) -> str:
-    """Return each signature once, with its splits."""
     splits: dict[tuple[str, str], list[str]] = {}
     for result in results:
         bleu, chrf = result.evaluation.bleu, result.evaluation.chrf

@@ -24,7 +24,6 @@ LAST_SECONDS = 8.0
 HEAD_SECONDS = 30.0
 """Time until a connection without a request is closed."""
 MOST_ALTERNATIVES = 9
-"""Alternatives of a text, as far as the search finds them."""
 
 _logger = logging.getLogger(__name__)
 

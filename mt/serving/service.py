@@ -86,7 +86,6 @@ class TranslationRequest(BaseModel):
     texts: list[Annotated[str, PlainValidator(_check_string, json_schema_input_type=str)]]
     """Texts of one or more lines, one sentence per line."""
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Number of alternatives to return for each text of one line."""
     format: TextFormat = "text"
     """`html` for pages or parts of pages: only their texts change."""
 
@@ -257,7 +256,6 @@ class _Service:
 
 
 def _add_texts(app: FastAPI, service: _Service) -> None:
-    """Add the endpoints that translate or identify texts, and `/languages`."""
     own_or_libre = {"anyOf": [TranslationRequest.model_json_schema(), REQUEST_SCHEMA]}
     content = {
         "application/json": {"schema": own_or_libre},
@@ -312,7 +310,6 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
 
 
 def _add_documents(app: FastAPI, service: _Service) -> None:
-    """Add the endpoint that translates files."""
     content_schema = {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}
 
     @app.post(
@@ -414,7 +411,6 @@ async def _wait_unless_gone(request: Request, future: Future[list[LineAnswer]]) 
 
 
 def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
-    """Return the answer for a text from those for its lines."""
     translations = [answer.translation for answer in answers]
     scores: dict[str, float] = {}
     if len(translations) == 1:
