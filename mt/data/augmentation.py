@@ -141,11 +141,6 @@ def _on_source(
     return lambda pair, random: SentencePair(change(pair.source, random), pair.target)
 
 
-def in_capitals(text: str, _random: Random) -> str:
-    """Return a text in capital letters."""
-    return text.upper()
-
-
 def without_punctuation(text: str, _random: Random) -> str:
     """Return a text without punctuation; a text of punctuation alone is unchanged."""
     rest = "".join(character for at, character in enumerate(text) if not _is_punctuation(text, at))
@@ -194,12 +189,8 @@ def without_final_mark(text: str) -> str:
 
 def without_diacritics(text: str, _random: Random) -> str:
     """Return a text with its Latin letters without marks."""
-    return "".join(map(_without_mark, text))
-
-
-def _without_mark(character: str) -> str:
-    base = unicodedata.normalize("NFD", character)[0]
-    return base if base.isascii() else character
+    bases = (unicodedata.normalize("NFD", character)[0] for character in text)
+    return "".join(b if b.isascii() else old for b, old in zip(bases, text, strict=True))
 
 
 def copied_text(random: Random) -> str:
@@ -260,10 +251,8 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
     "on": Augmentation(),
     "strong": Augmentation(typos=0.25),
 }
-"""Changes for each value of `data.augmentation`."""
 
 FILLER = "<blank>"
-"""Replaces a masked word."""
 _UNIT = re.compile(r"\s*(?:[0-9A-Za-z]+|\S)")
 """Word in a text without spaces: a character, or a run of Latin letters."""
 
@@ -273,11 +262,9 @@ class Noise:
     """Strength of back-translation noise."""
 
     drop: float = 0.0
-    """Probability to drop a word."""
     mask: float = 0.0
     """Probability to replace a remaining word by `FILLER`."""
     swap: int = 0
-    """Largest distance that a word moves."""
 
     def on(self, text: str, *, language: str, seed: int, line: int) -> str:
         """Return a text with noise; it follows from the seed, the line number and the text.

@@ -241,12 +241,9 @@ def _fetch(url: str, file: BinaryIO) -> None:
             with bar as writer:
                 shutil.copyfileobj(response, writer, CHUNK_BYTES)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        status = ""
         if isinstance(error, urllib.error.HTTPError):
-            status = f"status {error.code}, "
             error.close()  # closes the connection
-        raise DataError(f"{url}: cannot be downloaded ({status}{reason})") from error
+        raise DataError(f"{url}: cannot be downloaded ({error})") from error
     # A broken connection ends like a complete one; only the length differs.
     if total and file.tell() != total:
         raise DataError(f"{url}: broke off after {file.tell()} of {total} bytes; run it again")
@@ -278,14 +275,6 @@ def _plain_or_gz(stem: Path, language: str) -> Path | None:
     names = (f"{stem.name}.{language}", f"{stem.name}.{language}.gz")
     paths = (stem.with_name(name) for name in names)
     return next((path for path in paths if path.is_file()), None)
-
-
-def describe_search(corpus: str, language: str) -> str:
-    """Return where one side of a corpus was looked for, for an error message."""
-    named = os.environ.get("MT_CORPORA")
-    if not named:
-        return f"`{corpus}.{language}[.gz]` is looked for in $MT_CORPORA, which is not set"
-    return f"{Path(named).expanduser() / corpus}.{language}[.gz] ($MT_CORPORA) is not there"
 
 
 def describe_supply(source: CorpusSource) -> str:

@@ -1,9 +1,8 @@
 """Cleaning of training corpora: checks of pairs, and changes and filters by `data.cleaning` key.
 
 The checks judge a pair by its characters; each returns True for a defect. Precision comes before
-recall: good text should pass. Languages are identified with py3langid (the extra `langid`), which
-contains its model (Lui and Baldwin 2012, "langid.py: An Off-the-shelf Language Identification
-Tool": naive Bayes over byte n-grams).
+recall: good text should pass. Languages are identified with py3langid (Lui and Baldwin 2012),
+without which the functions that do so raise `DataError`.
 """
 
 import functools
@@ -28,7 +27,7 @@ from mt.errors import DataError, install_hint
 from mt.languages import base_language, count_in, in_letters, letters_in, script_share
 
 _ALLOWANCE = 10
-"""Added to both lengths of a ratio, since short texts may differ more."""
+"""Added to both lengths of a ratio, since a greeting may be three times as long as another."""
 
 MIN_SCRIPT_SHARE = 0.3
 """Good text of any script contains names, formulas and code in Latin letters."""
@@ -63,7 +62,6 @@ _WORD_CHARACTERS = 3
 _LEAST_LENGTH = 30
 """In letters; shorter texts are not judged."""
 _GROUP = 10
-"""Texts to identify together."""
 _UNLIKELY = 0.01
 """Probability of the expected language below which a text is in another one."""
 HELD_OUT = "held_out"
@@ -82,37 +80,24 @@ def has_empty_side(source: str, target: str) -> bool:
 
 
 def has_identical_sides(source: str, target: str) -> bool:
-    """Return True if both sides are the same text with letters, up to white space around it.
-
-    A text without letters, such as a number, may be its own translation.
-    """
+    """Return True if both sides are the same text; one without letters may be its translation."""
     return source.strip() == target.strip() and any(map(str.isalpha, source))
 
 
 @functools.lru_cache(maxsize=1 << 14)  # several checks need it for the same texts
 def weighted_length(text: str) -> int:
-    """Return the length of a text without white space, in letters of an alphabet.
-
-    A Chinese character counts 3, a kana or a Korean syllable 2, as in `in_letters`.
-    """
+    """Return the length of a text without white space, counted as by `in_letters`."""
     return in_letters("".join(text.split()))
 
 
 def length_ratio(source: str, target: str) -> float:
-    """Return the ratio of the longer to the shorter side, 1 or more.
-
-    Lengths are those of `weighted_length` plus 10 each: a greeting may be three times as long as
-    its translation, a paragraph may not.
-    """
+    """Return the ratio of the longer to the shorter `weighted_length`, with 10 added to both."""
     lengths = weighted_length(source) + _ALLOWANCE, weighted_length(target) + _ALLOWANCE
     return max(lengths) / min(lengths)
 
 
 def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_SHARE) -> bool:
-    """Return True if less than `min_share` of the letters are in a script of the language.
-
-    Letters are weighted as in `script_share`.
-    """
+    """Return True if the `script_share` of the language is below `min_share`."""
     share = script_share(text, language)
     return share is not None and share < min_share
 
@@ -162,10 +147,9 @@ def has_markup(text: str) -> bool:
 
 
 def normalized(text: str) -> str:
-    """Return a text without case, spacing, punctuation and width, for comparisons.
+    """Return a text without case, white space, punctuation, control characters and width.
 
-    After NFKC and case folding, punctuation, white space and control characters are removed. A
-    text of these alone is only stripped.
+    A text of punctuation alone is only stripped.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     encoded = folded.encode("utf-8", "surrogatepass").translate(None, _ASCII_PUNCTUATION)
@@ -189,19 +173,13 @@ _ASCII_PUNCTUATION = bytes(code for code in range(128) if _WITHOUT_PUNCTUATION[c
 
 
 def identify(text: str) -> tuple[str, float]:
-    """Return the most probable language (ISO 639-1) and its probability.
-
-    Raises `DataError` if py3langid is not installed.
-    """
+    """Return the most probable language (ISO 639-1) and its probability."""
     language, probability = load_identifier().classify(text)
     return language, probability
 
 
 def language_of(texts: Sequence[str]) -> str | None:
-    """Return the language of the majority of texts, or None without a majority.
-
-    Texts are judged ten at a time. Raises `DataError` if py3langid is not installed.
-    """
+    """Return the language of most texts, judged ten at a time; None without a majority."""
     groups = [" ".join(texts[start : start + _GROUP]) for start in range(0, len(texts), _GROUP)]
     counts = Counter(identify(group)[0] for group in groups)
     language, count = next(iter(counts.most_common(1)), (None, 0))
@@ -209,11 +187,7 @@ def language_of(texts: Sequence[str]) -> str | None:
 
 
 def in_other_language(text: str, language: str) -> bool:
-    """Return True if a text is clearly not in `language`.
-
-    Texts under 30 letters and unsupported languages give False. Raises `DataError` if py3langid is
-    not installed.
-    """
+    """Return True if a text is clearly not in `language`; False if it cannot be judged."""
     if not can_be_judged(text, language):
         return False
     expected = base_language(language)
@@ -253,10 +227,7 @@ def load_identifier() -> Any:
 
 
 def hash_text(text: str) -> int:
-    """Return a 64-bit hash of a text, the same on every machine, never 0.
-
-    Ten million texts have a collision with a probability of 3 in a million.
-    """
+    """Return a 64-bit hash of a text, the same on every machine, never 0."""
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
@@ -421,7 +392,6 @@ class Cleaning:
 
 
 def _is_on(settings: CleaningConfig, name: str) -> bool:
-    """Return True if a filter is on."""
     if name in BROKEN_TEXT:
         return name in settings.broken_text
     if name == "control_characters":
@@ -505,13 +475,11 @@ FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
 }
 """Constructors of filters by name, in order of application."""
 OVERLAP: dict[str, Callable[[str], str]] = {"exact": str.strip, "normalized": normalized}
-"""Forms of text in which `overlap` compares."""
 DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
     "pair": lambda pair: f"{len(pair.source)} {pair.source}{pair.target}",
     "source": lambda pair: pair.source,
     "target": lambda pair: pair.target,
 }
-"""Text that duplicates share."""
 
 
 @dataclass(frozen=True)

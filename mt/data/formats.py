@@ -6,7 +6,6 @@ text are removed, line breaks become spaces, and units without one of the sides 
 counted.
 """
 
-import codecs
 import functools
 import re
 from collections import ChainMap
@@ -23,7 +22,7 @@ from mt.data.corpus_files import (
     warn_once,
 )
 from mt.data.pairs import FileSource, SentencePair
-from mt.errors import DataError, did_you_mean, listed
+from mt.errors import DataError, listed
 
 _DEEPEST = 100
 """Largest nesting depth, far beyond that of real files."""
@@ -45,7 +44,6 @@ class XmlElement:
     around: Mapping[str, str]
     """Attributes of the elements around it, the nearest first; empty inside a unit."""
     start: int
-    """Place of its start tag."""
     end: int = -1
     """Place of its end tag, or the end of an empty tag."""
     content: list[Union["XmlElement", str]] = field(default_factory=list)
@@ -75,8 +73,7 @@ def read_elements(
     `text` is the content of the file if it is read already, whatever encoding it declares; places
     are those in `text`. Without it, all places are 0, and the content of units with more than
     LONGEST_LINE characters of text and start tags is dropped, with a warning. Raises DataError with
-    the line if the file is not XML, nests too deep, has a longer tag, or declares or uses an entity
-    of its own.
+    the line for invalid or extreme XML and for entities of its own.
     """
     parser = expat.ParserCreate(None if text is None else "utf-8")
     utf8 = b"" if text is None else text.encode()
@@ -97,8 +94,8 @@ def read_elements(
     parser.StartElementHandler = collector.start
     parser.EndElementHandler = collector.end
     parser.CharacterDataHandler = collector.text
-    parser.EntityDeclHandler = _refuse_declaration
-    parser.SkippedEntityHandler = _refuse_use
+    parser.EntityDeclHandler = _refuse_entity
+    parser.SkippedEntityHandler = _refuse_entity
     try:
         for chunk in read_chunks(path) if text is None else pieces:
             parser.Parse(chunk, False)
@@ -121,12 +118,8 @@ class _UnfitXmlError(Exception):
     """Reason to reject the file; the reader adds path and line."""
 
 
-def _refuse_declaration(name: str, *_: object) -> NoReturn:
-    raise _UnfitXmlError(f"declares the entity `{name}`; such files are refused")
-
-
-def _refuse_use(name: str, *_: object) -> NoReturn:
-    raise _UnfitXmlError(f"the entity `{name}` is not one of XML's own, nor is another file read")
+def _refuse_entity(name: str, *_: object) -> NoReturn:
+    raise _UnfitXmlError(f"the entity `{name}` is not one of XML's own; such files are refused")
 
 
 class _Collector:
@@ -218,7 +211,11 @@ class UnitPairs(FileSource):
             else:
                 yield pair
         if left_out == units:
-            raise DataError(f"{self.path}: {self._describe_missing([*filter(None, codes)])}")
+            languages = f"`{self.source_language}` and `{self.target_language}`"
+            there = name_codes(filter(None, codes)) or "none"
+            raise DataError(
+                f"{self.path}: no unit has a text in both {languages}; its languages are {there}"
+            )
         if left_out:
             message = "%s: %d of %d units lack one of the sides and are left out"
             warn_once(message, self.path, left_out, units)
@@ -230,16 +227,6 @@ class UnitPairs(FileSource):
             return None
         left, right = join_lines(texts[source]), join_lines(texts[target])
         return SentencePair(left, right) if left and right else None
-
-    def _describe_missing(self, codes: list[str]) -> str:
-        languages = self.source_language, self.target_language
-        message = "no unit has a text in both " + " and ".join(f"`{code}`" for code in languages)
-        if not codes:
-            return f"{message}; the file names no language"
-        named = dict.fromkeys(codes, "")
-        absent = [language for language in languages if find_language(named, language) is None]
-        near = did_you_mean(absent[0], codes) if absent else ""
-        return f"{message}; there are {name_codes(codes)}{near}"
 
 
 def read_tmx(path: Path) -> Iterator[Texts]:
@@ -306,7 +293,6 @@ class PoMessage:
     start: int = -1
     """Place of the first line that is not a comment of translators."""
     line: int = 0
-    """Number of this line."""
     flags: int = -1
     """Place after `#,`."""
     is_fuzzy: bool = False
@@ -332,10 +318,7 @@ _PO_STRING = re.compile(
 
 
 def read_messages(source: str, name: str) -> Iterator[PoMessage]:
-    """Yield the messages of a gettext file; comments, such as obsolete messages, are left out.
-
-    Raises DataError with the line for anything else.
-    """
+    """Yield the messages of a gettext file without comments; raise DataError with the line."""
     return (message for message in _read_blocks(source, name) if "msgid" in message.strings)
 
 
@@ -397,8 +380,7 @@ def read_po(path: Path) -> Iterator[Texts]:
     """Stream the messages of a gettext file, read as a whole; its header has the language.
 
     Fuzzy and empty messages have no translation. Two plural forms are singular and plural, a single
-    one is the plural; messages with more forms are omitted. Raises DataError with the line if the
-    file cannot be read.
+    one is the plural; messages with more forms are omitted.
     """
     code = ""
     for message in read_messages(_read_po_text(path), str(path)):
@@ -428,13 +410,11 @@ def _read_po_text(path: Path) -> str:
             raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
     declared = _PO_CHARSET.search(content)
     charset = declared[1].decode() if declared else "utf-8"
+    if charset == "CHARSET":  # in a template
+        charset = "utf-8"
     try:
-        try:
-            codecs.lookup(charset)
-        except LookupError:  # such as CHARSET in a template
-            charset = "utf-8"
         return content.decode(charset).removeprefix("\ufeff")
-    except ValueError as error:
+    except (LookupError, ValueError) as error:
         raise DataError(f"{path}: is not {charset} ({error})") from error
 
 
@@ -443,7 +423,6 @@ READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
     "xliff": read_xliff,
     "po": read_po,
 }
-"""Reader of each format."""
 
 
 def join_lines(text: str) -> str:

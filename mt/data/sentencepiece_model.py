@@ -107,7 +107,6 @@ def replace_tokens(
 
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
-"""Bytes of the wire types with fixed width."""
 _NO_MESSAGE = "is not a protocol buffers message"
 
 

@@ -9,6 +9,7 @@ texts, a late new key is an error.
 
 import glob
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +35,6 @@ from mt.config.data import (
 from mt.data.corpus_files import (
     LONGEST_LINE,
     LineReader,
-    describe_search,
     describe_supply,
     download,
     find_supplied_files,
@@ -42,8 +42,6 @@ from mt.data.corpus_files import (
 )
 from mt.data.formats import READERS, UnitPairs
 from mt.data.pairs import (
-    UNVERIFIED,
-    Checksums,
     ColumnSource,
     FileSource,
     PairSource,
@@ -58,13 +56,10 @@ from mt.files import expand_home, require_regular_file
 def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     """Find the files of a corpus, and download them if necessary; none is read yet.
 
-    A mixture streams the pairs of all its corpora, each pair once. If
-    `$MT_CORPORA/<corpus>.<language>[.gz]` exists, it takes precedence, whatever the format. Raises
-    `DataError` naming a missing file.
+    If `$MT_CORPORA/<corpus>.<language>[.gz]` exists, it takes precedence, whatever the format.
+    Raises `DataError` naming a missing file.
     """
-    if isinstance(source, MixtureSource):
-        parts = tuple(open_source(part, data) for part in source.corpora.values())
-        return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
+    assert not isinstance(source, MixtureSource), "the corpora of a mixture are opened one by one"
     data = data.for_source(source)
     if files := find_supplied_files(source, data):
         return TextPairs(read_expected_sums(source), *files)
@@ -90,22 +85,6 @@ class TsvPairs(FileSource):
                     f"column {needed} was asked for (the first is 0)"
                 )
             yield SentencePair(columns[source], columns[target])
-
-
-@dataclass(frozen=True)
-class ChainedPairs(ColumnSource):
-    """Several corpora, one after the other."""
-
-    parts: tuple[PairSource, ...]
-
-    @property
-    def description(self) -> str:
-        """Descriptions of all parts."""
-        return listed([part.description for part in self.parts])
-
-    def read(self) -> Iterator[SentencePair]:
-        """Stream the pairs of each corpus, which checks itself."""
-        return (pair for part in self.parts for pair in part.pairs())
 
 
 _BATCH_ROWS = 4096
@@ -336,10 +315,10 @@ def _open_text(source: TextSource, data: DataConfig) -> PairSource:
         ("target", source.target, data.target_language),
     ):
         if path is None:
-            assert source.corpus is not None, "the config requires paths or a name"
+            folder = os.environ.get("MT_CORPORA") or "not set"
             raise DataError(
-                f"corpus `{source.corpus}`: {describe_search(source.corpus, language)}, and the "
-                f"configuration gives no `{name}` to read instead"
+                f"corpus `{source.corpus}`: {source.corpus}.{language}[.gz] is not in $MT_CORPORA "
+                f"({folder}), and the configuration gives no `{name}` to read instead"
             )
         sides.append(_fetch(path, source))
     return TextPairs(read_expected_sums(source), *sides)

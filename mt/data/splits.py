@@ -36,7 +36,6 @@ _REMOVED_FILE = "removed.tsv"
 _MIN_WINDOW = 1000
 """Least number of pairs to read and clean at once; the choice does not depend on it."""
 _BLOCK_PAIRS = 4000
-"""Pairs that a scan counts and passes on at once."""
 _MIN_SAMPLE = 4096
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """Odd multipliers for hashes of pairs; odd, so that no bits of either side are lost."""
@@ -45,11 +44,7 @@ _Rows = NDArray[np.intp]
 
 
 def open_split(data: DataConfig, name: str) -> PairSource:
-    """Find the files of `valid` or a test split like `open_source`; none is read yet.
-
-    The first reading of a held-out split reads its training corpora, and raises `DataError` if they
-    have too few pairs.
-    """
+    """Find the files of `valid` or a test split like `open_source`; none is read yet."""
     source = data.split(name)
     assert source is not None, "the split exists"
     if isinstance(source, HeldOutSource):
@@ -109,7 +104,6 @@ class CorpusScan:
     """By key of the corpus below `data`."""
     pairs: int
     characters: tuple[int, int]
-    """Length of all texts of each side."""
     sample: tuple[SentencePair, ...]
     """All pairs, or 4,096 to 8,192 of them, evenly spread over the corpora."""
 
@@ -127,8 +121,7 @@ def scan_corpora(
     """Read all training corpora once.
 
     The cleaned pairs are added to `text`, from which the tokenizer is learnt. A watcher, by key of
-    its corpus, takes all its pairs. Memory does not grow with the corpora, but for
-    the needs of `text` and of the cleaning. Raises `DataError` if a corpus is unreadable.
+    its corpus, takes all its pairs. Raises `DataError` if a corpus is unreadable.
     """
     checksums: dict[str, Checksums] = {}
     characters = [0, 0]
@@ -398,10 +391,8 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
     """Write the cleaned training pairs into a new folder, which appears when all is written.
 
     The files are `train.<language>`, one text per line, or `NAME.<language>` for each corpus of a
-    mixture. `removed.tsv`, prefixed by `NAME.` in a mixture, gets a tab-separated line for each
-    removed pair: its number from 1, the filter, the original source and target with tabs replaced
-    by spaces. Raises `ConfigError` if `data.cleaning` is off, `DataError` if the folder exists, a
-    corpus is unreadable, or no pair of it remains.
+    mixture. `removed.tsv` or `NAME.removed.tsv` gets a tab-separated line for each removed pair:
+    its number from 1, the filter, the original source and target with tabs replaced by spaces.
     """
     corpora = open_training_corpora(data)
     if not all(corpus.cleaning.is_on for corpus in corpora):

@@ -85,7 +85,6 @@ class Example:
     """Encoded pair; both sides end with EOS."""
 
     index: int
-    """Position in the store."""
     source: NDArray[np.int32]
     target: NDArray[np.int32]
 
@@ -200,9 +199,8 @@ def prepare_store(
     """Open the encoded pairs of a corpus; encode them first unless `cache` has them.
 
     The file is named by the checksums of the text, its cleaning, the tokenizer and `max_tokens`.
-    `sums` saves reading the corpus for its checksums. Encoding streams: memory grows only by the
-    lengths, 8 bytes a pair, and by the needs of the cleaning. Several processes may prepare the
-    same store at once. Raises `DataError` if the corpus is unreadable or no pair remains.
+    `sums` saves reading the corpus for its checksums. Several processes may prepare the same store
+    at once. Raises `DataError` if the corpus is unreadable or no pair remains.
     """
     sums = sums or pairs.checksums()
     key = [_FORMAT, sums.source, sums.target, max_tokens, tokenizer.fingerprint]

@@ -56,9 +56,7 @@ class Vocabulary:
     """Tokens of one side, or of both."""
 
     processor: Any
-    """SentencePiece processor, untyped."""
     token_bytes: tuple[bytes, ...]
-    """UTF-8 bytes of each id."""
 
     @classmethod
     def from_model(cls, model: bytes) -> "Vocabulary":
@@ -253,18 +251,12 @@ class Tokenizer:
         return self.source.decode(ids)
 
     def decode_target(self, ids: Sequence[int]) -> str:
-        """Return the target text of `ids` up to the first EOS; any sequence of ids is valid.
-
-        Bytes that form no character are left out.
-        """
+        """Return the target text of `ids` up to the first EOS, without invalid bytes."""
         return self.target.decode(ids, errors="ignore")
 
 
 def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
-    """Copy the tokenizer of a run folder or tokenizer folder into `folder` and load it.
-
-    Raises `RunError` if a file in `source` is missing or damaged.
-    """
+    """Copy the tokenizer of a run folder or tokenizer folder into `folder` and load it."""
     return write_models(folder, read_models(source))
 
 

@@ -51,17 +51,14 @@ _RESERVED = "\u2585"
 _ERRORS_ONLY = 2
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _SAMPLE_LINES = 1_000_000
-"""Most lines from which a vocabulary is learnt."""
 _BLOCK_LINES = 1 << 16
 Pairs = Callable[[], Iterator[SentencePair]]
-"""Opens a corpus from its first pair."""
 TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
     JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
     TAG_LAST: lambda pairs: TRAINING_TEXT[JOINT](pairs),
     SOURCE: lambda pairs: (pair.source for pair in pairs),
     TARGET: lambda pairs: (pair.target for pair in pairs),
 }
-"""Training text of each model file."""
 
 
 def provide_tokenizer(
@@ -101,11 +98,7 @@ def provide_tokenizer(
 
 
 def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
-    """Train the vocabularies on pairs, write them into `folder` and load them.
-
-    Equal pairs, config and seed give equal files. Raises `DataError` if there is no text,
-    `ConfigError` if the vocabulary is too small for the characters.
-    """
+    """Train the vocabularies on pairs, write them into `folder` and load them."""
     text = TokenizerText(model_files(config), seed)
     text.add(list(pairs()), ("", ""))
     return provide_tokenizer(config, folder, origin=None, text=text)
@@ -125,25 +118,21 @@ class Reservoir(Generic[_Item]):
     def __init__(self, count: int, seed: int) -> None:
         self._count = count
         self._random = np.random.Generator(np.random.PCG64(seed))
-        self._sample: list[_Item] = []
+        self.items: list[_Item] = []
         self._seen = 0
 
     def add(self, items: Iterable[_Item]) -> None:
         """Add the next items of the stream."""
         remaining = iter(items)
-        if free := self._count - len(self._sample):
-            self._sample.extend(islice(remaining, free))
-            self._seen = len(self._sample)
+        if free := self._count - len(self.items):
+            self.items.extend(islice(remaining, free))
+            self._seen = len(self.items)
         while block := list(islice(remaining, _BLOCK_LINES)):
             last = self._seen + len(block)
             slots = self._random.integers(0, np.arange(self._seen, last) + 1)
             for position in np.flatnonzero(slots < self._count):
-                self._sample[slots[position]] = block[position]
+                self.items[slots[position]] = block[position]
             self._seen = last
-
-    def items(self) -> list[_Item]:
-        """Return the sample of the items so far."""
-        return self._sample
 
 
 class TokenizerText:
@@ -183,7 +172,7 @@ class TokenizerText:
 
     def take(self, name: str) -> list[str]:
         """Return the lines of a model file, and free their memory here."""
-        return self._samples.pop(name).items()
+        return self._samples.pop(name).items
 
 
 @dataclass(frozen=True)
@@ -198,7 +187,6 @@ class NewText:
     languages: tuple[str, ...]
     """Languages that only corpora with a new tag have, in order; empty: all text is selected."""
     old: tuple[Vocabulary, Vocabulary]
-    """Vocabularies of the two sides."""
 
     @classmethod
     def for_corpora(cls, data: DataConfig, old: tuple[Vocabulary, Vocabulary]) -> "NewText":
@@ -276,10 +264,7 @@ def prepare_lines(lines: Iterable[str]) -> list[str]:
 
 
 def learn(sample: list[str], config: TokenizerConfig) -> bytes:
-    """Return a serialized SentencePiece model of prepared lines.
-
-    Raises `ConfigError` if the vocabulary is too small for the characters.
-    """
+    """Return a serialized SentencePiece model of prepared lines; errors as of `train_model`."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -344,13 +329,11 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
             *(f"{len(tokens):,}", f"{len(old):,}", list_tokens(tokens)),
         )
     if unknown:
-        lost = [character for character in unknown if character not in tokens]
         _logger.info(
-            "tokenizer: characters that were no tokens: %s (%s of the text), such as %s; %s",
+            "tokenizer: characters that were no tokens: %s (%s of the text), such as %s",
             f"{len(unknown):,}",
             f"{unknown.total() / sum(map(len, sample)):.2%}",
             list_tokens(character for character, _ in unknown.most_common()),
-            f"{len(lost):,} of them still are not" if lost else "all are now",
         )
     if len(tokens) < most:
         _logger.warning(

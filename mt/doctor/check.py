@@ -48,6 +48,7 @@ from mt.doctor.misalignment import (
     spread_stretches,
 )
 from mt.doctor.tally import (
+    BLOCK_LINES,
     LineBlock,
     PairCounts,
     ParallelMap,
@@ -89,11 +90,7 @@ class CorpusWatch:
     """
 
     def __init__(self, splits: Mapping[str, Iterable[SentencePair]], cleaning: Cleaning) -> None:
-        """Read the validation and test splits whose pairs are looked for in the corpus.
-
-        Held-out ones are not among them, since training leaves their pairs out. `cleaning` is that
-        of the corpus.
-        """
+        """Read the splits, none held out, whose pairs are looked for; take the corpus' cleaning."""
         self._cleaning = cleaning
         self._unseen = {
             name: {(pair.source, pair.target) for pair in pairs} for name, pairs in splits.items()
@@ -171,10 +168,9 @@ def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
 
 
 def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn if the sides are swapped or in other languages than (source, target) `languages`.
+    """Warn if the sides of 100 pairs or more are swapped or in other languages.
 
-    Uses scripts if they differ, else py3langid if it is installed. Returns nothing for fewer than
-    100 pairs.
+    Uses scripts if they differ, else py3langid if it is installed.
     """
     if len(pairs) < _MIN_PAIRS:
         return []
@@ -275,8 +271,7 @@ class _CountedSplit:
 
     def blocks(self, task: str) -> Iterator[LineBlock]:
         """Read the corpus once more, with a progress bar."""
-        size = max(self.counts.source.lines, self.counts.target.lines)
-        return _show_progress(read_blocks(self.corpus), f"{self.name}: {task}", total=size)
+        return _show_progress(read_blocks(self.corpus), f"{self.name}: {task}")
 
 
 def check_corpora(
@@ -285,9 +280,8 @@ def check_corpora(
     """Read every split of a config several times and return all warnings.
 
     Each corpus of a mixture is a split of its own. With a tokenizer, the report has its tokens per
-    word and the characters that it loses, on a sample. Memory grows by about 110 bytes a pair: 32
-    for hashes, the rest while they are sorted. The report does not depend on the number of
-    processes. Raises DataError if a corpus cannot be read or is empty.
+    word and the characters that it loses, on a sample. Memory grows by about 110 bytes a pair.
+    Raises DataError if a corpus cannot be read or is empty.
     """
     training = data.train_corpora()
     sections = {**training, "valid": data.valid, **data.tests}
@@ -346,7 +340,7 @@ def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
 def _count_split(
     name: str, corpus: PairSource, data: DataConfig, *, parallel: ParallelMap
 ) -> _CountedSplit:
-    blocks = _show_progress(read_blocks(corpus), f"{name}: counting", total=None)
+    blocks = _show_progress(read_blocks(corpus), f"{name}: counting")
     source, target = languages = data.source_language, data.target_language
     count = partial(count_block, source_language=source, target_language=target)
     counts = sum_counts(parallel(count, blocks))
@@ -468,10 +462,6 @@ def _describe_skipped(splits: Iterable[_CountedSplit]) -> Iterator[str]:
             yield f"`{language}` was not fully checked: {' and '.join(skipped)}"
 
 
-def _show_progress(
-    blocks: Iterable[LineBlock], task: str, *, total: int | None
-) -> Iterator[LineBlock]:
-    with tqdm(desc=task, total=total, unit="line", leave=False, disable=None) as bar:
-        for block in blocks:
-            yield block
-            bar.update(max(len(block.sources), len(block.targets)))
+def _show_progress(blocks: Iterable[LineBlock], task: str) -> Iterator[LineBlock]:
+    shown = tqdm(blocks, task, unit=" lines", unit_scale=BLOCK_LINES, leave=False, disable=None)
+    return iter(shown)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from mt.doctor.findings import (
     MAX_LINES_SHOWN,
     CorpusReport,
-    Fertility,
     Finding,
-    SideSize,
     SplitReport,
     describe,
 )
@@ -111,22 +109,20 @@ def _describe_split(split: SplitReport) -> Iterator[str]:
 def _describe_fertility(split: SplitReport) -> Iterator[str]:
     """Yield the tokens of each side; nothing without a tokenizer."""
     for side in (split.source, split.target):
-        if side.fertility:
-            yield _describe_side(side, side.fertility)
-
-
-def _describe_side(side: SideSize, counts: Fertility) -> str:
-    text = f"{side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a character"
-    if counts.words is not None:
-        text += f", {counts.tokens / max(1, counts.words):.2f} a word"
-    if not counts.lost:
-        return f"{text}; the tokenizer loses no character"
-    shown = " ".join(
-        f"{make_printable(character)} (U+{ord(character):04X}) {count:,}"
-        for character, count in counts.lost[:_SHOWN_LOST]
-    )
-    more = f" and {len(counts.lost) - _SHOWN_LOST:,} more" if len(counts.lost) > _SHOWN_LOST else ""
-    return f"{text}; lost characters, with counts: {shown}{more}"
+        counts = side.fertility
+        if counts is None:
+            continue
+        text = (
+            f"{side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a character"
+        )
+        if counts.words is not None:
+            text += f", {counts.tokens / max(1, counts.words):.2f} a word"
+        shown = " ".join(
+            f"{make_printable(character)} (U+{ord(character):04X}) {count:,}"
+            for character, count in counts.lost[:_SHOWN_LOST]
+        )
+        lost = f", with counts: {shown}" if shown else ""
+        yield f"{text}; characters lost: {len(counts.lost):,}{lost}"
 
 
 def _make_section(split: SplitReport) -> PageSection:
@@ -141,12 +137,10 @@ def _make_section(split: SplitReport) -> PageSection:
             texts = (_show(example.source), _show(example.target)) if example else ("", "")
             rows.append((*cells, str(line), *texts))
             cells = "", "", ""
-    description = f"{split.description}: {split.pairs:,} pairs"
-    if not rows:
-        return PageSection(split.name, [description, *_describe_fertility(split), "No warnings."])
+    paragraphs = [f"{split.description}: {split.pairs:,} pairs", *_describe_fertility(split)]
     return PageSection(
         split.name,
-        [description, *_describe_fertility(split)],
+        paragraphs if rows else [*paragraphs, "No warnings."],
         ("count", "share", "warning", "line", split.source.language, split.target.language),
         rows,
         right=(0, 1, 3),

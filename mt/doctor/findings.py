@@ -116,7 +116,6 @@ class SideSize:
     characters: int
     longest: int
     fertility: Fertility | None = None
-    """Tokens of a sample, if there is a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,6 @@ CHECKS = (
     *(PairCheck(kind, "pair", test) for kind, test in _PAIR_CHECKS.items()),
     *(PairCheck(kind, side, test) for kind, test in _TEXT_CHECKS.items() for side in _SIDES),
 )
-"""Checks that need one pair at a time."""
 _MAX_DIRT_SHARE = 0.1
 """A property of a larger share is the style of the corpus, not dirt."""
 _DOUBTFUL = frozenset({"length_ratio", "numbers", "tokenized", "markup"})
@@ -223,7 +221,6 @@ _FILTERS = {
     "numbers": "numbers",
     **dict.fromkeys(get_args(BrokenText), "broken_text"),
 }
-"""Config key of the filter against each kind of warning."""
 _VALUES = {
     "control_characters": "strip",
     "duplicates": "pair",
@@ -239,11 +236,7 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
 
     Repairs and `duplicates: pair` are advised wherever they change something. Filters are advised
     against certain errors, however rare, and against doubtful pairs (lengths, numbers, tokenized
-    text, markup) from two pairs in a thousand on. Three properties are kept: those of more than a
-    tenth of a corpus, the `&quot;` of a tokenized corpus, and identical sides between variants of
-    one language, such as classical and modern Chinese.
-
-    All corpora share one cleaning, so a property kept in one corpus is not filtered in any.
+    text, markup) from two pairs in a thousand on. The style of a corpus is not filtered in any.
     `overlaps` are those of the other splits with the training corpora.
     """
     splits = list(train)

@@ -46,10 +46,7 @@ class BilingualLexicon:
     target_vectors: Floats
 
     def embed(self, block: LineBlock) -> tuple[Floats, Floats]:
-        """Return unit vectors of the lines, [source lines, D] and [target lines, D].
-
-        A line without a word of the lexicon has a zero vector.
-        """
+        """Return unit vectors of the lines of each side [lines D], zero without a known word."""
         return (
             _embed(block.sources, self.sources, self.source_vectors),
             _embed(block.targets, self.targets, self.target_vectors),

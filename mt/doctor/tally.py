@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from multiprocessing import get_context
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ class LineBlock:
     """Consecutive lines of both sides; the lists differ in length only past the end of a side."""
 
     first: int
-    """Number of lines before the block."""
     sources: list[str]
     targets: list[str]
 
@@ -61,16 +60,10 @@ def read_blocks(corpus: PairSource) -> Iterator[LineBlock]:
         first += len(chunk)
 
 
-Result = TypeVar("Result", covariant=True)
+ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""Map of a function over items in order; across processes all of them must be picklable."""
 _QUEUED_PER_PROCESS = 2
 """Limit of the blocks that are read ahead of the results."""
-
-
-class ParallelMap(Protocol):
-    """Map of a function over items in order; across processes all of them must be picklable."""
-
-    def __call__(self, work: Callable[[Any], Result], items: Iterable[Any], /) -> Iterator[Result]:
-        """Yield the result for each item."""
 
 
 @contextmanager
@@ -80,9 +73,9 @@ def open_map(processes: int) -> Iterator[ParallelMap]:
         yield map
         return
 
-    def map_in_pool(work: Callable[[Any], Result], items: Iterable[Any], /) -> Iterator[Result]:
+    def map_in_pool(work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         # `Executor.map` would read all items at once.
-        queued: deque[Future[Result]] = deque()
+        queued: deque[Future[Any]] = deque()
         for item in items:
             queued.append(pool.submit(work, item))
             if len(queued) > _QUEUED_PER_PROCESS * processes:
@@ -105,9 +98,7 @@ class SideCounts:
     characters: int
     longest: int
     exact: Hashes
-    """Hashes of the lines as they are."""
     normalized: Hashes
-    """Hashes of the normalized lines."""
 
     def size(self, language: str, fertility: Fertility | None) -> SideSize:
         """Return the counts for a report."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from mt.data.augmentation import (
     copied_text,
-    in_capitals,
     with_copied_text,
     with_typos,
     without_final_mark,
@@ -24,7 +23,7 @@ SEED, JOINED = 1, 4
 Change = Callable[[str, Random], str]
 Adaptation = Callable[[Sequence[str]], Sequence[str]]
 _LINE_CHANGES: dict[str, tuple[Change, Adaptation | None]] = {
-    "upper case": (in_capitals, lambda lines: [line.upper() for line in lines]),
+    "upper case": (lambda text, _: text.upper(), lambda lines: [line.upper() for line in lines]),
     "lower case": (lambda text, _: text.lower(), None),
     "no punctuation": (without_punctuation, None),
     "no final mark": (

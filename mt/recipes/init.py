@@ -252,9 +252,10 @@ def _hold_out(data: DataConfig, pairs: int, distinct: int, request: Request) -> 
     least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
     if distinct < least:
         why = ", because validation and test pairs are held out of them" if missing else ""
+        sources = data.train_corpora().values()
+        corpora = ", ".join(open_source(source, data).description for source in sources)
         raise DataError(
-            f"{open_source(data.train, data).description}: {distinct:,} different pairs are "
-            f"too few; at least {least} are needed{why}"
+            f"{corpora}: {distinct:,} different pairs are too few; at least {least} are needed{why}"
         )
     # 1 % of the pairs, 1,000 to 2,000, at most 2.5 %.
     held_out = min(max(distinct // 100, 1000), 2000, distinct // 40)

@@ -177,10 +177,10 @@ def test_supplied_corpus_with_one_side_is_an_error(supply: Path) -> None:
 
 
 def test_missing_corpus_names_the_place(supply: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=rf"`c/train`: {supply}/c/train.en\[.gz\] .* is not there"):
+    with pytest.raises(DataError, match=rf"`c/train`: c/train.en\[.gz\] .* \({supply}\)"):
         opened(corpus="c/train")
     monkeypatch.delenv("MT_CORPORA")
-    with pytest.raises(DataError, match=r"`c/train.en\[.gz\]` is looked for .* which is not set"):
+    with pytest.raises(DataError, match=r"`c/train`: c/train.en\[.gz\] .* \(not set\)"):
         opened(corpus="c/train")
     monkeypatch.setenv("MT_CORPORA", str(supply / "nowhere"))
     with pytest.raises(DataError, match=r"nowhere: \$MT_CORPORA names this folder"):
@@ -250,7 +250,7 @@ def test_failed_download_names_url_reason_and_hint(server: Server) -> None:
     with pytest.raises(DataError) as error:
         opened(corpus="c/train", source=f"{server.url}/a.en", target=f"{server.url}/a.de")
     assert str(error.value) == (
-        f"{server.url}/a.en: cannot be downloaded (status 404, Not Found); "
+        f"{server.url}/a.en: cannot be downloaded (HTTP Error 404: Not Found); "
         "$MT_CORPORA can supply it as c/train.<language>[.gz]"
     )
     with pytest.raises(DataError, match="^http://127.0.0.1:1/a.en: cannot be downloaded .*refused"):

@@ -87,16 +87,16 @@ def test_reservoir_is_the_sample_of_the_whole_stream(count: int) -> None:
     reservoir = Reservoir[int](count, seed=3)
     for size, begin in [(7, 0), (90_000, 7), (0, 90_007), (109_993, 90_007)]:
         reservoir.add(iter(items[begin : begin + size]))
-    assert reservoir.items() == drawn_at_once(items, count, seed=3)
+    assert reservoir.items == drawn_at_once(items, count, seed=3)
 
 
 def test_reservoir_takes_every_part_of_the_stream_alike() -> None:
     one, other = (Reservoir[int](500, seed) for seed in (1, 2))
     for reservoir in (one, other):
         reservoir.add(range(200_000))
-    assert len({*one.items()}) == 500
-    assert len({*one.items()} & {*other.items()}) < 20
-    quarters = Counter(item // 50_000 for item in one.items())
+    assert len({*one.items}) == 500
+    assert len({*one.items} & {*other.items}) < 20
+    quarters = Counter(item // 50_000 for item in one.items)
     assert all(90 <= quarters[quarter] <= 160 for quarter in range(4))
 
 

@@ -89,8 +89,8 @@ def test_tokens_and_lost_characters_are_described() -> None:
     sides = SideSize("de", 1, 1, 1, counts), SideSize("zh", 1, 1, 1, chinese)
     report = CorpusReport((SplitReport("test", "a and b", *sides, (), ()),), (), "")
     assert as_text(report).split("\n")[2:4] == [
-        "  de: 0.300 tokens a character, 1.50 a word; lost characters, with counts: "
+        "  de: 0.300 tokens a character, 1.50 a word; characters lost: 2, with counts: "
         "ß (U+00DF) 3 \u0301 (U+0301) 1",
-        "  zh: 0.500 tokens a character; the tokenizer loses no character",
+        "  zh: 0.500 tokens a character; characters lost: 0",
     ]
-    assert "lost characters, with counts: ß (U+00DF) 3" in as_html(report)
+    assert "characters lost: 2, with counts: ß (U+00DF) 3" in as_html(report)

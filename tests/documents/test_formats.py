@@ -339,9 +339,21 @@ _PLURAL = b'#: a.c\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
         ("xliff", b"<xliff version='1.2'>\n<file></xliff>", "file: line 2: is not XML"),
         ("xliff", b"<html/>", "file: is not XLIFF"),
         ("xliff", b"<xliff version='2.0' srcLang='fr'/>", "`srcLang` is `fr`, but the model"),
-        ("xliff", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "declares the entity `b`"),
-        ("xliff", b"<!DOCTYPE a [<!ENTITY b SYSTEM 'c'>]><a/>", "declares the entity `b`"),
-        ("tmx", b"<!DOCTYPE a [<!ENTITY % b SYSTEM 'c'> %b;]><a/>", "declares the entity `b`"),
+        (
+            "xliff",
+            b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+            "the entity `b` is not one of XML's own",
+        ),
+        (
+            "xliff",
+            b"<!DOCTYPE a [<!ENTITY b SYSTEM 'c'>]><a/>",
+            "the entity `b` is not one of XML's own",
+        ),
+        (
+            "tmx",
+            b"<!DOCTYPE a [<!ENTITY % b SYSTEM 'c'> %b;]><a/>",
+            "the entity `b` is not one of XML's own",
+        ),
         ("tmx", b"<!DOCTYPE a SYSTEM 'c'><a>&b;</a>", "the entity `b` is not one of XML's own"),
         ("xliff", b"<xliff><trans-unit>" + b"<g>" * 1000, "more than 100 elements"),
         (
