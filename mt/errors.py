@@ -94,33 +94,21 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         status = EXIT_PIPE_CLOSED
     except OSError as error:
-        if error.errno not in _OS_MESSAGES:
+        if error.errno not in _USER_ERRNOS:
             raise
-        status = _report(escape_line(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}"))
+        status = _report(escape_line(f"{error.filename or 'output'}: {os.strerror(error.errno)}"))
     finally:
         _discard_unwritable(sys.stdout)
         _discard_unwritable(sys.stderr)
     return status
 
 
-_OS_MESSAGES = {
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file would be larger than `ulimit -f` or the file system allows",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "not permitted",
-    errno.EROFS: "the file system is read-only",
-    errno.ENOENT: "no such file or folder",
-    errno.EISDIR: "is a folder, a file was expected",
-    errno.ENOTDIR: "is a file, a folder was expected",
-    errno.EEXIST: "exists already",
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.ELOOP: "is a symbolic link to itself",
-    errno.ENXIO: "is a pipe or device without another end",
-    errno.EMFILE: "too many files are open; raise the limit with `ulimit -n`",
-    errno.EIO: "the disk or device has failed",
-    errno.ESTALE: "the file is no longer on the network file system",
+_USER_ERRNOS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.ENXIO, errno.EMFILE, errno.EIO, errno.ESTALE),
 }
+"""Disk, permission and path errors that the user can fix."""
 
 
 def _report(message: str) -> int:

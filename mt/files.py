@@ -23,13 +23,6 @@ _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 
 LARGEST_JSON = 64 << 20
 """Bytes of the largest JSON file that is read; vocabularies are the largest of real models."""
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _ENDLESS = {Path("/dev", name) for name in ("zero", "full", "random", "urandom")}
 T = TypeVar("T")
 
@@ -208,10 +201,8 @@ def check_regular(path: Path, error: type[UserError] = RunError) -> None:
 
     A pipe would wait for its other end, and a device such as /dev/zero has no end.
     """
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
-        raise error(f"{path}: is {kind}, a regular file was expected")
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise error(f"{path}: is not a regular file")
 
 
 def read_bytes(path: Path, *, limit: int, error: type[UserError] = RunError) -> bytes:

@@ -222,8 +222,8 @@ ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
     "long key": (lambda recipe: recipe + f"? {'k' * 5000}\n: 1", "kkk`: unknown"),
     "newline in a path": (with_source('"a\\nb"'), "a\\nb: no such file"),
     "unknown home": (with_source("~nobody0/a"), "~nobody0/a: no such file"),
-    "long path of words": (with_source("k " * 5000), "k k: the name is too long"),
-    "long path": (with_source("k" * 5000), "kkk: the name is too long"),
+    "long path of words": (with_source("k " * 5000), "k k: File name too long"),
+    "long path": (with_source("k" * 5000), "kkk: File name too long"),
     "missing file": (with_source("corpus/trian.en"), "trian.en: no such file; did you mean `train"),
     "folder as file": (with_source("corpus"), "corpus: is a folder, a file was expected"),
     "no tokenizer": (
@@ -491,7 +491,7 @@ def test_full_disk_at_a_checkpoint_loses_only_later_updates(
     checkpoints = RunFolder(Path("new")).checkpoints
     first, second = checkpoints.path(10), checkpoints.path(20)
     with failing("fsync", errno.ENOSPC, checkpoints.folder / f".{second.name}"):
-        assert refused(TRAIN) == f"{second}: no space left on the disk"
+        assert refused(TRAIN) == f"{second}: No space left on device"
     assert [path.name for path in checkpoints.folder.iterdir()] == [first.name]
     assert program(*TRAIN.split())[0] == 0
     weights = Path("new/model.safetensors").read_bytes()
@@ -504,14 +504,14 @@ def test_full_disk_under_the_metrics_is_reported(refused: Refused) -> None:
     Path("new/metrics.jsonl").symlink_to("/dev/full")
     shutil.copy("run/config.yaml", "new")
     message = refused("train new/config.yaml --run new")
-    assert message == "new/metrics.jsonl: no space left on the disk"
+    assert message == "new/metrics.jsonl: No space left on device"
 
 
 def test_full_disk_keeps_the_existing_translation(refused: Refused) -> None:
     Path("out.txt").write_text("precious")
     with failing("fsync", errno.ENOSPC, Path()):
         message = refused("translate run corpus/test.en -o out.txt")
-    assert message == f"{Path('out.txt').absolute()}: no space left on the disk"
+    assert message == f"{Path('out.txt').absolute()}: No space left on device"
 
 
 @pytest.mark.parametrize(
@@ -531,11 +531,11 @@ def test_full_disk_names_the_folder_that_was_not_written(
     if command.startswith("import"):
         assert program("export", "run", "--to", "huggingface", "--output", "marian")[0] == 0
     with failing(function, errno.ENOSPC, Path(f".new.{os.getpid()}")):
-        assert refused(command).endswith("new: no space left on the disk")
+        assert refused(command).endswith("new: No space left on device")
     assert not Path("new").exists()
 
 
 def test_missing_permission_for_the_run_folder_is_reported(refused: Refused) -> None:
     # Root may write anywhere, hence the simulated error.
     with failing("mkdir", errno.EACCES, Path()):
-        assert refused(TRAIN) == "new: permission denied"
+        assert refused(TRAIN) == "new: Permission denied"

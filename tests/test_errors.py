@@ -22,9 +22,9 @@ def raising(error: BaseException) -> Callable[[], int]:
     [
         (UserError("a.txt: no such file"), 2, "error: a.txt: no such file\n"),
         (DataError("a.txt: is empty"), 2, "error: a.txt: is empty\n"),
-        (OSError(errno.ENOSPC, "x"), 2, "error: output: no space left on the disk\n"),
-        (OSError(errno.EACCES, "x", "runs/a"), 2, "error: runs/a: permission denied\n"),
-        (OSError(errno.ENOENT, "x", "a.en"), 2, "error: a.en: no such file or folder\n"),
+        (OSError(errno.ENOSPC, "x"), 2, "error: output: No space left on device\n"),
+        (OSError(errno.EACCES, "x", "runs/a"), 2, "error: runs/a: Permission denied\n"),
+        (OSError(errno.ENOENT, "x", "a.en"), 2, "error: a.en: No such file or directory\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(errno.EPIPE, "x"), 141, ""),
     ],
@@ -55,7 +55,7 @@ def test_full_disk_behind_stdout_is_reported_once(
 ) -> None:
     monkeypatch.setattr(sys, "stdout", FullDisk())
     assert run_reporting_errors(lambda: 0) == 2
-    assert capsys.readouterr().err == "error: output: no space left on the disk\n"
+    assert capsys.readouterr().err == "error: output: No space left on device\n"
 
 
 def test_nearest_choice_is_suggested() -> None:

@@ -122,7 +122,7 @@ def test_exceptions_of_a_command_propagate_through_typer(
 ) -> None:
     trainer = "mt.training.trainer.train"
     recorded(trainer, PermissionError(13, "x", "runs/tiny"))
-    assert program("train", recipe) == (2, "", "error: runs/tiny: permission denied\n")
+    assert program("train", recipe) == (2, "", "error: runs/tiny: Permission denied\n")
     recorded(trainer, KeyboardInterrupt())
     assert program("train", recipe) == (130, "", "")
     recorded(trainer, SystemExit(143))
@@ -184,7 +184,7 @@ def test_full_disk_behind_stdout_is_reported_once(lines: int) -> None:
     with Path("/dev/full").open("wb") as full:
         done = process("write", code=code, stdout=full)
     assert done.returncode == 2
-    assert done.stderr == "error: output: no space left on the disk\n"
+    assert done.stderr == "error: output: No space left on device\n"
 
 
 def test_output_is_utf_8_in_any_locale() -> None:
