@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, compress, islice, tee
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from mt.decoding.translator import Translation, Translator, log_notes
 from mt.documents.gettext import read_po
 from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
-from mt.documents.plain import read_jsonl, read_srt, read_text, read_tsv, read_vtt
+from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
 from mt.documents.segments import DocumentText, Format, Item, Options, Reader, TranslatedLine
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
@@ -46,8 +47,8 @@ FORMATS: dict[Format, DocumentFormat] = {
     "html": DocumentFormat(
         (".html", ".htm", ".xhtml"), lambda source, _: read_html(source), is_markup=True
     ),
-    "srt": DocumentFormat((".srt",), read_srt),
-    "vtt": DocumentFormat((".vtt",), read_vtt),
+    "srt": DocumentFormat((".srt",), partial(read_subtitles, is_vtt=False)),
+    "vtt": DocumentFormat((".vtt",), partial(read_subtitles, is_vtt=True)),
     "po": DocumentFormat((".po", ".pot"), read_po),
     "xliff": DocumentFormat((".xlf", ".xliff"), read_xliff, is_markup=True),
     "tmx": DocumentFormat((".tmx",), read_tmx, is_markup=True),

@@ -22,9 +22,7 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
     plurals: int | None = None
     for message in read_messages(source, options.name):
         if message.is_header:
-            _check_charset(message, options.name)
-            declared = _PLURALS.search(_header_text(message))
-            plurals = int(declared[1]) if declared else None
+            plurals = _read_header(message, options.name)
             continue
         _check_forms(message, plurals, options.name)
         items = [] if message.is_fuzzy else list(_fill(message, line_end))
@@ -36,17 +34,16 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
         yield from items
 
 
-def _header_text(message: PoMessage) -> str:
-    return message.strings["msgstr"].text if "msgstr" in message.strings else ""
-
-
-def _check_charset(message: PoMessage, name: str) -> None:
-    declared = _CHARSET.search(_header_text(message))
-    if declared and declared[1].upper() not in {"UTF-8", "UTF8", "CHARSET"}:
+def _read_header(message: PoMessage, name: str) -> int | None:
+    """Return the declared number of plural forms; raise DataError for a charset but UTF-8."""
+    header = message.strings["msgstr"].text if "msgstr" in message.strings else ""
+    charset, plurals = _CHARSET.search(header), _PLURALS.search(header)
+    if charset and charset[1].upper() not in {"UTF-8", "UTF8", "CHARSET"}:
         raise DataError(
-            f"{name}: its header declares the charset {declared[1]}, translations are UTF-8; "
+            f"{name}: its header declares the charset {charset[1]}, translations are UTF-8; "
             "convert it with `msgconv --to-code=UTF-8`"
         )
+    return int(plurals[1]) if plurals else None
 
 
 def _check_forms(message: PoMessage, plurals: int | None, name: str) -> None:
@@ -103,12 +100,8 @@ def _fill_string(message: str, string: PoString, line_end: str) -> Iterator[Item
             raw=escape(segment.raw),
             join=lambda pieces: "".join(escape(piece) for piece, _ in pieces),
         )
-    last = escape(message[before:])
-    if last.endswith(f'"{line_end}"'):  # no empty string at the end
-        last = last.removesuffix(f'{line_end}"')
-    else:
-        last += '"'
-    yield Replacement(end, end, last)
+    last = escape(message[before:]) + '"'
+    yield Replacement(end, end, last.removesuffix(f'{line_end}""'))  # no empty string at the end
 
 
 _ESCAPED = re.compile('[\\\\"\n\t\r\a\b\f\v]')

@@ -1,9 +1,9 @@
 """HTML pages, and the scanner of HTML and XML that keeps the place of each tag and attribute."""
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from html import unescape
 from typing import Literal
 
@@ -74,16 +74,12 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
         yield token
         end = token.end
         if not xml and token.kind == "open" and token.name in _RAW_TEXT:
-            close = _compile_closing(token.name).search(source, end)
+            closing = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE)
+            close = closing.search(source, end)
             raw_end = close.start() if close else len(source)
             if raw_end > end:
                 yield MarkupToken("text" if token.name == "title" else "other", end, raw_end)
             end = raw_end
-
-
-@functools.cache
-def _compile_closing(name: str) -> re.Pattern[str]:
-    return re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
 
 
 def _read_markup(source: str, start: int, *, xml: bool) -> MarkupToken:
@@ -238,5 +234,5 @@ def read_attributes(source: str, token: MarkupToken) -> Iterator[Segment]:
         raw = source[attribute.start : attribute.end]
         text = " ".join(unescape(raw).split())
         if attribute.name in _ATTRIBUTES and has_letters(text):
-            join = make_join(functools.partial(escape_value, quote=attribute.quote))
+            join = make_join(partial(escape_value, quote=attribute.quote))
             yield Segment(attribute.start, attribute.end, text, raw, join)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from mt.documents.html import add_characters, escape_text
 from mt.documents.segments import Options, Segment, SegmentBuilder, has_letters, make_join
@@ -62,9 +63,6 @@ def read_jsonl(source: str, options: Options) -> Iterator[Segment]:
             continue
         try:
             record = json.loads(line[0])
-        except json.JSONDecodeError as error:
-            reason = f"column {error.colno}: {error.msg.removesuffix(' at')}"
-            raise DataError(f"{options.name}: line {line_number}: not JSON ({reason})") from error
         except (ValueError, RecursionError) as error:
             raise DataError(f"{options.name}: line {line_number}: not JSON ({error})") from error
         if not isinstance(record, dict):
@@ -159,17 +157,8 @@ _SPEAKER = re.compile(r"(?:<[^<>]*>)*\s*[-–—♪♫]")
 """Start of a line that does not continue the one before: speech of another person, or a song."""
 
 
-def read_srt(source: str, options: Options) -> Iterator[Segment]:
-    """Yield the texts of SubRip subtitles."""
-    return _read_subtitles(source, options, is_vtt=False)
-
-
-def read_vtt(source: str, options: Options) -> Iterator[Segment]:
-    """Yield the texts of WebVTT subtitles; notes, styles and regions have no timing."""
-    return _read_subtitles(source, options, is_vtt=True)
-
-
-def _read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[Segment]:
+def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[Segment]:
+    """Yield the texts of SubRip or WebVTT subtitles, not of notes, styles and regions."""
     cue: list[tuple[int, int]] | None = None
     count = 0
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
@@ -198,20 +187,14 @@ def _read_cue(source: str, lines: list[tuple[int, int]], *, is_vtt: bool) -> Ite
     """Yield the segments of a cue: one, or one for each speaker."""
     join = make_join(escape_text) if is_vtt else make_join(str)
     builder = SegmentBuilder(source, join, keeps_lines=True)
+    add_text = partial(add_characters, builder) if is_vtt else builder.add_text
     for start, end in lines:
         if _SPEAKER.match(source, start, end):
             yield from builder.finish()
         for tag in _TAG.finditer(source, start, end):
-            _add_text(builder, start, tag.start(), is_vtt=is_vtt)
+            add_text(start, tag.start())
             kind: TagKind = "single" if tag[0][1] in "\\0123456789" else "open"
             builder.add_tag(*tag.span(), "close" if tag[0][1] == "/" else kind)
             start = tag.end()
-        _add_text(builder, start, end, is_vtt=is_vtt)
+        add_text(start, end)
     yield from builder.finish()
-
-
-def _add_text(builder: SegmentBuilder, start: int, end: int, *, is_vtt: bool) -> None:
-    if is_vtt:
-        add_characters(builder, start, end)
-    else:
-        builder.add_text(start, end)

@@ -28,10 +28,9 @@ class DocumentText:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedLine:
-    """Translation of a text of a document."""
+    """Translation of a text of a document, one line."""
 
     text: str
-    """One line."""
     links: Sequence["Link"] = ()
     """Aligned parts of the text and its translation; without any, tags return in proportion."""
 
@@ -110,16 +109,13 @@ Item = Segment | Replacement
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Name of the document, languages of the model, and options of some formats."""
+    """Name of the document, languages of the model, and the format options of `DocumentJob`."""
 
     name: str
-    """Name for messages."""
     source: str
     target: str
     column: str | None = None
-    """Field of JSON lines; name or number of a column of TSV."""
     fuzzy: bool = False
-    """Mark the entries of gettext files that are filled as fuzzy."""
 
 
 Reader = Callable[[str, Options], Iterator[Item]]
@@ -148,8 +144,6 @@ def has_letters(text: str) -> bool:
 
 
 _SPACES = re.compile(f"[{SPACE}]+")
-_NEAR = 8
-"""Number of tags that are looked at for one without text."""
 _BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
 
 
@@ -262,7 +256,7 @@ class SegmentBuilder:
                     text += space[0] if self.keeps_lines and not is_break else " "
                 # No closure over `text`: appending to it would take quadratic time.
                 elif not is_break and len(text) in [
-                    tag.offset for tag in tags[-_NEAR:] if tag.kind == "single"
+                    tag.offset for tag in tags[-8:] if tag.kind == "single"
                 ]:  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 copied = space.end()

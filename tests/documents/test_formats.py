@@ -366,7 +366,7 @@ _PLURAL = b'#: a.c\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
         (
             "jsonl",
             b'{"a": "b"}\n{"a" 1}\n{}',
-            "line 2: not JSON .column 6: Expecting ':' delimiter",
+            "line 2: not JSON .Expecting .:. delimiter: line 1 column 6",
         ),
         ("jsonl", b'{"a": ' + b"[" * 10**5, "file: line 1: not JSON"),
         ("jsonl", b"[1]", "file: line 1: not a JSON object"),
