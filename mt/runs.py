@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from mt.errors import RunError
 from mt.files import (
@@ -35,25 +35,9 @@ CorpusRecord = dict[str, dict[str, str | int]]
 """corpora.json: SHA-256 of corpora, tokenizer and initial weights, and counts of the cleaning."""
 
 
-class TokenizerFacts(Protocol):
-    """The facts about a tokenizer that model.json records."""
-
-    @property
-    def source_size(self) -> int:
-        """Number of source tokens."""
-
-    @property
-    def target_size(self) -> int:
-        """Number of target tokens."""
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the tokenizer files."""
-
-
 @dataclass(frozen=True, slots=True)
 class LineShape:
-    """Shape of the source lines of a training."""
+    """Shape of the source lines of a training; None in its place: unknown."""
 
     sentences: float
     """Mean number of sentences in a line."""
@@ -69,7 +53,6 @@ class Description:
     tokenizer: str
     weights: str
     line_shape: LineShape | None = None
-    """None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +142,26 @@ def read_description(path: Path) -> Description:
 
 def write_description(
     run: Path,
-    tokenizer: TokenizerFacts,
     *,
+    vocabularies: tuple[int, int],
+    tokenizer: str,
     longest_source: int,
     provenance: Provenance,
     line_shape: LineShape | None = None,
 ) -> None:
-    """Write the model.json of a folder that holds its weights already."""
+    """Write the model.json of a folder that holds its weights already.
+
+    `vocabularies` are the sizes of source and target, `tokenizer` is a SHA-256.
+    """
     write_json(
         run / MODEL_FILE,
         {
             "format": MODEL_FORMAT,
-            "source_vocabulary": tokenizer.source_size,
-            "target_vocabulary": tokenizer.target_size,
+            "source_vocabulary": vocabularies[0],
+            "target_vocabulary": vocabularies[1],
             "longest_source": longest_source,
             "line_shape": line_shape and asdict(line_shape),
-            "tokenizer": tokenizer.fingerprint,
+            "tokenizer": tokenizer,
             "weights": hash_file(run / WEIGHTS_FILE),
             **asdict(provenance),
         },
@@ -214,7 +201,6 @@ class Exported:
     parity: dict[str, Any] = field(default_factory=dict)
     """Result of the comparison with the run."""
     line_shape: LineShape | None = None
-    """None if it is unknown."""
 
 
 def is_exported(folder: Path) -> bool:
@@ -280,7 +266,6 @@ class ModelRecord:
     longest_source: int | None = None
     """Tokens of the longest source side in training, end mark included; None as above."""
     line_shape: LineShape | None = None
-    """None if it is unknown."""
 
     @property
     def is_of_export(self) -> bool:

@@ -256,9 +256,12 @@ def write_imported_run(
         load_parameters(model, weights, str(origin))
         save_tensors(weights, folder.weights)
         write_text(folder.config, dump_config(config))
-        provenance = Provenance(f"imported from {origin}")
         write_description(
-            temporary, tokenizer, longest_source=longest_source, provenance=provenance
+            temporary,
+            vocabularies=(tokenizer.source_size, tokenizer.target_size),
+            tokenizer=tokenizer.fingerprint,
+            longest_source=longest_source,
+            provenance=Provenance(f"imported from {origin}"),
         )
         put_in_place(temporary, run)
     return sum(tensor.numel() for tensor in weights.values())

@@ -149,7 +149,8 @@ def _write_model(
     # Written last: it marks a finished run.
     write_description(
         folder.path,
-        data.tokenizer,
+        vocabularies=data.vocabularies,
+        tokenizer=data.tokenizer.fingerprint,
         longest_source=data.store.longest_source,
         line_shape=data.line_shape,
         provenance=provenance,
