@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
@@ -32,15 +33,9 @@ if TYPE_CHECKING:
     from mt.profiling.decoding_speed import DecodingSpeed
     from mt.profiling.plan import TrainingPlan
     from mt.profiling.training_speed import TrainingSpeed
-    from mt.runs import Exported
 
 COUNTED_TOKENS = 25
 """Tokens of each side of the sentence pair whose operations are counted, end marks included."""
-_STATES = {
-    "finished": "finished",
-    "unfinished": "unfinished, without a final model",
-    "exported": "exported from a run",
-}
 _Row = tuple[str, ...]
 
 
@@ -128,7 +123,7 @@ def _run_rows(run: "RunInfo") -> list[_Row]:
 
     data, decoding = run.config.data, run.config.decoding
     rows: list[_Row] = [
-        ("run", f"{run.run}, {_STATES[run.state]}"),
+        ("run", f"{run.run}, {run.state}"),
         ("languages", ", ".join(map(str, trained_directions(data)))),
     ]
     if tags := tags_as_text(trained_tags(data)):
@@ -137,38 +132,24 @@ def _run_rows(run: "RunInfo") -> list[_Row]:
         rows.append(("updates", f"{run.updates:,}"))
     settings = decoding.model_dump(mode="json", exclude_none=True).items()
     rows.append(("decoding", ", ".join(f"{key}={value}" for key, value in settings)))
-    if model := run.model:
-        rows += [
-            ("averaged updates", ", ".join(map(str, model.averaged_updates))),
-            ("longest source", f"{model.longest_source} tokens"),
-            ("validation", model.validation),
-            ("weights", f"{model.bytes / 2**20:,.1f} MiB, SHA-256 {model.sha256}"),
-        ]
-    if run.exported:
-        rows += _exported_rows(run.exported)
-    if tokenizer := run.tokenizer:
-        sizes = f"{tokenizer.source_size:,} / {tokenizer.target_size:,} tokens"
-        rows += [
-            ("tokenizer", f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {sizes}"),
-            ("fingerprint", tokenizer.fingerprint),
-        ]
-    environment = run.environment
-    if environment.started_at:
-        rows.append(("training started", environment.started_at))
-    if environment.mt:
-        versions = f"Python {environment.python}, torch {environment.packages.get('torch')}"
-        rows.append(("versions", f"mt {environment.mt}, {versions}"))
-        rows.append(("machine", f"{environment.device}, {environment.precision}"))
+    parts = {
+        "model": run.model,
+        "export": run.exported,
+        "tokenizer": run.tokenizer,
+        "training": run.environment,
+    }
+    for part, record in parts.items():
+        if record:
+            values = asdict(record).items()
+            rows += [(f"{part} {key}".replace("_", " "), _describe(x)) for key, x in values if x]
     return rows
 
 
-def _exported_rows(exported: "Exported") -> Iterator[_Row]:
-    yield "format", f"{exported.kind}, quantization {exported.quantization}"
-    yield "longest source", f"{exported.longest_source} tokens"
-    yield "model file", f"SHA-256 {exported.model}"
-    yield "weights of the run", f"SHA-256 {exported.weights}"
-    if parity := exported.parity:
-        yield "parity", f"{parity['identical']} of {parity['sentences']} lines as from the run"
+def _describe(value: object) -> str:
+    """Return a value of a record as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _run_tables(run: "RunInfo") -> Iterator[list[_Row]]:
@@ -251,8 +232,7 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
         f"{batch['pairs']:,} pairs of up to {batch['source_length']} source and "
         f"{batch['target_length']} target tokens",
     )
-    memory, free = planned.memory_bytes, planned.memory_free_bytes
-    peak = "unknown" if memory is None else _format_size(memory)
+    peak, free = _format_size(planned.memory_bytes), planned.memory_free_bytes
     yield "peak memory", peak if free is None else f"{peak}; {_format_size(free)} are available"
     less = [f"{_format_size(size)} ({name})" for name, size in planned.memory_with.items()]
     yield "less memory", ", ".join(less)
@@ -296,19 +276,14 @@ def _format_count(count: float) -> str:
     return f"{count / 1000**thousands:,.3g} {('', 'K', 'M', 'G', 'T', 'P', 'E', 'Z')[thousands]}"
 
 
-def _format_size(count: float) -> str:
+def _format_size(count: float | None) -> str:
+    if count is None:
+        return "unknown"
     return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
 
 
 def _format_time(seconds: float) -> str:
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    if seconds < 100 * 60:
-        return f"{minutes} min"
-    if seconds < 48 * 3600:
-        return f"{minutes // 60} h {minutes % 60:02} min"
-    return f"{hours // 24} d {hours % 24} h"
+    return f"{seconds:.3g} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
 bench = command_group("bench", "Measure the speed of training and decoding.")
@@ -375,7 +350,7 @@ def _show_decoding(speed: "DecodingSpeed", run: Path) -> str:
 
 
 def _format_peak(mib: float | None) -> str:
-    return "unknown" if mib is None else f"{mib:,.0f} MiB"
+    return _format_size(mib and mib * 2**20)
 
 
 def _describe_device(device: str, threads: int) -> str:
@@ -404,18 +379,16 @@ def positions(
     overrides: Overrides = None,
 ) -> None:
     """Draw the position encoding, and the similarity of positions by distance."""
-    if source.is_dir():
-        _refuse_overrides(overrides)
     config = None if source.is_dir() else load(source, overrides)
     _require_matplotlib()
     from mt.plotting.positions import plot_learned_positions, plot_positions
 
     if config is None:
-        picture = plot_learned_positions(source, output)
+        _refuse_overrides(overrides)
+        plot_learned_positions(source, output)
     else:
-        model, seed, title = config.model, config.seed, str(source)
-        picture = plot_positions(model, output, seed=seed, title=title)
-    typer.echo(picture)
+        plot_positions(config.model, output, seed=config.seed, title=str(source))
+    typer.echo(output)
 
 
 @plot.command()
