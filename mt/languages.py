@@ -201,14 +201,8 @@ def in_letters(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    length, heavy = len(text), "".join(_pattern(tuple(_WEIGHTS)).findall(text))
-    for script, weight in _WEIGHTS.items():
-        if not heavy:  # most texts have at most one of these scripts
-            break
-        other = _pattern((script,)).sub("", heavy)
-        length += (weight - 1) * (len(heavy) - len(other))
-        heavy = other
-    return length
+    weights = _WEIGHTS.items()
+    return len(text) + sum((weight - 1) * count_in(text, script) for script, weight in weights)
 
 
 def count_in(text: str, script: str) -> int:

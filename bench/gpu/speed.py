@@ -32,7 +32,7 @@ from mt.config import DecodingConfig, ModelConfig
 from mt.decoding.torch_engine import TorchEngine
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.profiling.cost import MatrixProduct, count_training_flops, measure_matmul_rate
+from mt.profiling.cost import count_training_flops, measure_matmul_rate
 from mt.special_ids import EOS
 from mt.training.loader import PlannedUpdate, Prefetcher
 from mt.training.step import BatchTooLarge, Learner, train_step
@@ -67,7 +67,7 @@ def matrix_products(settings: Settings) -> Iterator[Check]:
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Return the FLOP/s of a large square product of random matrices."""
     size = 8192 if device.type == "cuda" else 256
-    return measure_matmul_rate({MatrixProduct(size, size, size)}, device, dtype)
+    return measure_matmul_rate({(size, size, size)}, device, dtype)
 
 
 def _rate_text(device: torch.device, dtype: torch.dtype) -> str:

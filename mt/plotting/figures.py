@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
 from mt.decoding.text_files import check_output, open_output
-from mt.errors import UserError, install_hint
+from mt.errors import UserError, escape_line, install_hint
 
 SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"
 """Colour maps of signed values (zero is white) and of weights; grey for masked cells."""
@@ -65,22 +65,16 @@ def label_tokens(axes: Axes, rows: TokenAxis, columns: TokenAxis) -> None:
     Tokens of columns with wide characters, such as Chinese, are written from top to bottom; others
     are rotated.
     """
-    labels = [_escape(token) for token in rows.tokens]
+    labels = [escape_line(token) for token in rows.tokens]
     # Chinese and Japanese have different shapes of the same character.
     axes.yaxis.set_ticks(range(len(labels)), labels, language=rows.language)
-    labels = [_escape(token) for token in columns.tokens]
+    labels = [escape_line(token) for token in columns.tokens]
     wide = [any(unicodedata.east_asian_width(c) in "WF" for c in label) for label in labels]
     labels = ["\n".join(x) if is_wide else x for x, is_wide in zip(labels, wide, strict=True)]
     axes.xaxis.set_ticks(range(len(labels)), labels, language=columns.language)
     for label, is_wide in zip(axes.get_xticklabels(), wide, strict=True):
         label.set_rotation(0 if is_wide else 90)
     axes.tick_params(length=0, labelsize=8)
-
-
-def _escape(token: str) -> str:
-    """Return a token with unprintable characters, such as tabs, as escapes."""
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
-    return "".join(escaped)
 
 
 def _picture_format(path: Path) -> str:

@@ -160,8 +160,8 @@ def _average_by_offset(scores: Tensor, unit: str) -> Curves:
     return Curves(offsets, {"": torch.stack(means).numpy()}, unit)
 
 
-def plot_positions(model: ModelConfig, output: Path, *, seed: int, title: str) -> Path:
-    """Draw the position encoding of an untrained model; return `output`.
+def plot_positions(model: ModelConfig, output: Path, *, seed: int, title: str) -> None:
+    """Draw the position encoding of an untrained model.
 
     Learned encodings are random, drawn by the seed. Raises UserError for
     `model.positional: none`.
@@ -171,15 +171,14 @@ def plot_positions(model: ModelConfig, output: Path, *, seed: int, title: str) -
         torch.manual_seed(seed)
         encoder = POSITIONAL[model.positional](model, "encoder")
         decoder = POSITIONAL[model.positional](model, "decoder")
-    learned = any(True for _ in encoder.parameters())
-    state = "random, as before training" if learned else "nothing in it is learned"
     encodings = describe_encodings(model, encoder, decoder, positions=_POSITIONS)
-    title = f"{title} - positional: {model.positional} ({state})"
-    return _write_encodings(encodings, output, title)
+    _write_encodings(
+        encodings, output, f"{title} - positional: {model.positional} (before training)"
+    )
 
 
-def plot_learned_positions(run: Path, output: Path) -> Path:
-    """Draw the position encoding of a run's final model; return `output`.
+def plot_learned_positions(run: Path, output: Path) -> None:
+    """Draw the position encoding of a run's final model.
 
     Raises UserError as `plot_positions` and `load_translator` do.
     """
@@ -189,15 +188,13 @@ def plot_learned_positions(run: Path, output: Path) -> Path:
     model = load_config(run / CONFIG_FILE).model
     encoder, decoder = engine.model.encoder_positional, engine.model.decoder_positional
     encodings = describe_encodings(model, encoder, decoder, positions=_POSITIONS)
-    title = f"{run} - positional: {model.positional} (after training)"
-    return _write_encodings(encodings, output, title)
+    _write_encodings(encodings, output, f"{run} - positional: {model.positional} (after training)")
 
 
-def _write_encodings(encodings: Sequence[Encoding], output: Path, title: str) -> Path:
+def _write_encodings(encodings: Sequence[Encoding], output: Path, title: str) -> None:
     if not encodings:
         raise UserError(f"{title}: nothing to draw; choose another encoding")
     write_picture(output, lambda: _draw_encodings(encodings, title))
-    return output
 
 
 def _draw_encodings(encodings: Sequence[Encoding], title: str) -> Figure:
@@ -238,12 +235,5 @@ def _draw_curves(axes: Axes, curves: Curves) -> None:
     axes.axhline(0, color=HIDDEN, zorder=0)
     axes.set(xlabel="offset (key position - query position)", ylabel=curves.unit)
     if len(curves.lines) > 1:
-        axes.legend(
-            frameon=False,
-            loc="upper left",
-            bbox_to_anchor=(1, 1),  # beside the axes, where it hides no line
-            handlelength=3,
-            ncols=1 + len(curves.lines) // 20,
-            fontsize=8,
-            labelspacing=0.2,
-        )
+        # Beside the axes, where it hides no line.
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)

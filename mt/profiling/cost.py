@@ -143,18 +143,8 @@ _MAX_OUTPUTS = 2**26
 """Numbers in the largest result, so that measuring takes less memory than training."""
 
 
-@dataclass(frozen=True)
-class MatrixProduct:
-    """A product of matrices, [rows inner] times [inner columns]."""
-
-    rows: int
-    inner: int
-    columns: int
-
-    @property
-    def flops(self) -> int:
-        """Operations, a multiply-add as two."""
-        return 2 * self.rows * self.inner * self.columns
+MatrixProduct = tuple[int, int, int]
+"""Rows, inner size and columns of [rows inner] times [inner columns]."""
 
 
 def list_products(config: ModelConfig, *, positions: int, vocabulary: int) -> set[MatrixProduct]:
@@ -167,7 +157,7 @@ def list_products(config: ModelConfig, *, positions: int, vocabulary: int) -> se
         (d_model, vocabulary),
     }
     return {
-        MatrixProduct(min(positions, max(1, _MAX_OUTPUTS // columns)), inner, columns)
+        (min(positions, max(1, _MAX_OUTPUTS // columns)), inner, columns)
         for inner, columns in matrices
     }
 
@@ -180,16 +170,18 @@ def measure_matmul_rate(
 
 
 def _measure_rate(product: MatrixProduct, device: torch.device, dtype: torch.dtype) -> float:
+    rows, inner, columns = product
     matrices = {
-        "inputs": torch.randn(product.rows, product.inner, device=device, dtype=dtype),
-        "weight": torch.randn(product.columns, product.inner, device=device, dtype=dtype),
+        "inputs": torch.randn(rows, inner, device=device, dtype=dtype),
+        "weight": torch.randn(columns, inner, device=device, dtype=dtype),
         # One result for all calls: the first write to fresh memory is slower.
-        "result": torch.empty(product.rows, product.columns, device=device, dtype=dtype),
+        "result": torch.empty(rows, columns, device=device, dtype=dtype),
     }
     statement, threads = "torch.mm(inputs, weight.T, out=result)", torch.get_num_threads()
     timer = Timer(statement, globals={"torch": torch, **matrices}, num_threads=threads)
     count = max(1, round(SAMPLE_SECONDS / timer.timeit(1).mean))
-    return product.flops / statistics.median(timer.timeit(count).mean for _ in range(SAMPLES))
+    seconds = statistics.median(timer.timeit(count).mean for _ in range(SAMPLES))
+    return 2 * rows * inner * columns / seconds
 
 
 def synchronize(device: torch.device) -> None:

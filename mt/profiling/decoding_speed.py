@@ -25,9 +25,7 @@ class SearchSpeed:
     """Speed of one search with one batch size, from text to text."""
 
     search: str
-    """`greedy` or `beam`."""
     beam: int
-    """Hypotheses per sentence, 1 for greedy search."""
     batch_size: int
     words_per_second: float
     """Words of the source between spaces."""
@@ -48,10 +46,7 @@ class DecodingSpeed:
 
 
 def measure_decoding(
-    run: Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> DecodingSpeed:
     """Time the translation of the first test split of a run, or else of `valid`.
 

@@ -52,7 +52,6 @@ class TrainingPlan:
     threads: int
     parameters: int
     learning_parameters: int
-    """Parameters that are not frozen."""
     pairs: int
     vocabularies: dict[str, int]
     updates_per_epoch: int

@@ -104,7 +104,8 @@ def test_a_picture_depends_on_the_config_only(tmp_path: Path) -> None:
         torch.manual_seed(seed)
         before = torch.get_rng_state()
         model = model_config(positional="relative_bias")
-        path = plot_positions(model, tmp_path / f"{seed}.svg", seed=1, title="a")
+        path = tmp_path / f"{seed}.svg"
+        plot_positions(model, path, seed=1, title="a")
         assert torch.equal(torch.get_rng_state(), before)
         contents.append(path.read_bytes())
     assert contents[0] == contents[1]
@@ -118,5 +119,6 @@ def test_a_model_without_positions_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_run_is_drawn_with_its_learned_positions(finished_run: Path, tmp_path: Path) -> None:
-    path = plot_learned_positions(finished_run, tmp_path / "a.png")
+    path = tmp_path / "a.png"
+    plot_learned_positions(finished_run, path)
     assert path.read_bytes().startswith(b"\x89PNG")
