@@ -148,7 +148,10 @@ def _run_rows(run: "RunInfo") -> list[_Row]:
 def _describe(value: object) -> str:
     """Return a value of a record as text."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
+        items = value.items()
+        return ", ".join(
+            f"{key} {item}" for key, item in items if isinstance(item, str | int | float)
+        )
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
