@@ -156,19 +156,6 @@ def resolved(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def check_run_holds(run: Path, name: str) -> None:
-    """Raise RunError, with the nearest name, unless `run` is a folder with a file of this name."""
-    if (run / name).is_file():
-        return
-    if run.is_dir():
-        raise RunError(f"{run}: not a run folder, {name} is missing")
-    if run.exists():
-        raise RunError(f"{run}: is a file, a run folder was expected")
-    siblings = run.parent.iterdir() if run.parent.is_dir() else ()
-    near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
-    raise RunError(f"{run}: no such run folder{near}")
-
-
 def require_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 
@@ -257,14 +244,10 @@ def validate_values(values: object, kind: type[T], path: Path) -> T:
 
 
 def _damaged(path: Path, invalid: "ValidationError", error: type[UserError]) -> UserError:
-    return error(f"{path}: damaged ({describe_first_problem(invalid)})")
-
-
-def describe_first_problem(error: "ValidationError") -> str:
-    """Return the first key with a wrong value, and what is wrong."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = invalid.errors(include_url=False, include_input=False)[0]
     key = ".".join(map(str, first["loc"]))
-    return f"`{key}`: {first['msg']}" if key else first["msg"]
+    problem = f"`{key}`: {first['msg']}" if key else first["msg"]
+    return error(f"{path}: damaged ({problem})")
 
 
 def hash_file(path: Path) -> str:

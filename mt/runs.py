@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mt.errors import RunError
+from mt.errors import RunError, did_you_mean
 from mt.files import (
-    check_run_holds,
     check_sha256,
     hash_file,
     read_json,
@@ -94,7 +93,15 @@ def read_manifest(checkpoint: Path) -> dict[str, ListedFile]:
 
 def check_run_folder(run: Path) -> None:
     """Raise RunError, with the nearest name, unless a folder is that of a run, finished or not."""
-    check_run_holds(run, CONFIG_FILE)
+    if (run / CONFIG_FILE).is_file():
+        return
+    if run.is_dir():
+        raise RunError(f"{run}: not a run folder, {CONFIG_FILE} is missing")
+    if run.exists():
+        raise RunError(f"{run}: is a file, a run folder was expected")
+    siblings = run.parent.iterdir() if run.parent.is_dir() else ()
+    near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
+    raise RunError(f"{run}: no such run folder{near}")
 
 
 def is_finished(run: Path) -> bool:
@@ -295,7 +302,7 @@ class ModelRecord:
             description = read_versioned(path / MODEL_FILE, Description, MODEL_FORMAT)
             length, shape = description.longest_source, description.line_shape
             return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)
-        check_run_holds(path, CONFIG_FILE)
+        check_run_folder(path)
         if has_model:
             raise RunError(f"{path}: the run folder is not complete, {WEIGHTS_FILE} is missing")
         raise RunError(
