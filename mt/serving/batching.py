@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
+from fastapi import HTTPException
+
 from mt.decoding.alignment import Link
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedLine
@@ -16,19 +18,9 @@ from mt.serving.requests import Metrics
 
 MORE_SECONDS = 0.003
 """Time that an incomplete batch waits for lines of other requests."""
+STOPPED = 503, "the server is being stopped"
+FAILED = 500, "the request could not be translated; see the server's log"
 _logger = logging.getLogger(__name__)
-
-
-class QueueFullError(Exception):
-    """Too many lines in the queue; a later request may succeed."""
-
-
-class StoppedError(Exception):
-    """The server is being stopped."""
-
-
-class RequestFailedError(Exception):
-    """The engine failed on this request; the traceback is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +100,14 @@ class Batcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Refuse all waiting requests with StoppedError; the current batch is still answered."""
+        """Refuse all waiting requests; the current batch is still answered."""
         with self._changed:
             self._stopped = True
             refused = list(self._requests)
             self._requests.clear()
             self._changed.notify_all()
         for request in refused:
-            _fail(request, StoppedError())
+            _fail(request, STOPPED)
 
     def join(self) -> None:
         """Wait for the current batch, after `stop`."""
@@ -126,9 +118,8 @@ class Batcher:
     ) -> Future[list[LineAnswer]]:
         """Return a future of the answers to the lines, in order.
 
-        The future may hold StoppedError or RequestFailedError. Raises QueueFullError if too many
-        lines wait and no earlier lines of the request were answered (`is_begun`), StoppedError
-        after `stop`.
+        It holds an HTTPException if the engine fails. Raises HTTPException after `stop`, and if too
+        many lines wait and no earlier lines of the request were answered (`is_begun`).
         """
         request = _PendingRequest(lines, options)
         if not lines:
@@ -137,10 +128,11 @@ class Batcher:
         request.future.add_done_callback(lambda _: self._remove(request))
         with self._changed:
             if self._stopped:
-                raise StoppedError
+                raise HTTPException(*STOPPED)
             waiting = sum(pending.left for pending in self._requests)
             if not is_begun and waiting + len(lines) > self.most_waiting:
-                raise QueueFullError
+                message = f"too many lines in the queue, the limit is {self.most_waiting:,}"
+                raise HTTPException(429, f"{message}; try again", {"Retry-After": "1"})
             self._requests.append(request)
             self._changed.notify_all()
         return request.future
@@ -187,13 +179,13 @@ class Batcher:
         lines = [line for _, some_lines in batch for line in some_lines]
         try:
             translations = list(self.translator.stream(lines, n_best=batch[0][0].options.n_best))
-        except Exception as error:
+        except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:
                     self._translate([alone])
                 return
             _logger.exception("a request could not be translated")
-            _fail(batch[0][0], RequestFailedError(str(error)))
+            _fail(batch[0][0], FAILED)
             return
         self.metrics.count_batch(self.translator.tokenizer, translations)
         remaining = iter(translations)
@@ -208,16 +200,16 @@ class Batcher:
             wants_links = request.options.links
             links = self.translator.find_links(translations) if wants_links else ()
             request.answers += map(LineAnswer, translations, links or itertools.repeat(None))
-        except Exception as error:
+        except Exception:
             _logger.exception("the aligned words of a request could not be found")
-            _fail(request, RequestFailedError(str(error)))
+            _fail(request, FAILED)
         if len(request.answers) == len(request.lines) and _claim(request):
             request.future.set_result(request.answers)
 
 
-def _fail(request: _PendingRequest, error: Exception) -> None:
+def _fail(request: _PendingRequest, answer: tuple[int, str]) -> None:
     if _claim(request):
-        request.future.set_exception(error)
+        request.future.set_exception(HTTPException(*answer))
 
 
 def _claim(request: _PendingRequest) -> bool:

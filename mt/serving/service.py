@@ -26,9 +26,6 @@ from mt.serving.batching import (
     Batcher,
     LineAnswer,
     LineOptions,
-    QueueFullError,
-    RequestFailedError,
-    StoppedError,
 )
 from mt.serving.libretranslate import (
     INVALID,
@@ -241,18 +238,8 @@ class _Service:
         is_begun: bool = False,
     ) -> list[LineAnswer]:
         """Return the answers for all lines; raise HTTPException if the batcher fails or refuses."""
-        try:
-            future = self.batcher.submit(lines, options, is_begun=is_begun)
-            return await _wait_unless_gone(request, future)
-        except QueueFullError:
-            most = self.batcher.most_waiting
-            message = f"too many lines in the queue, the limit is {most:,}; try again"
-            raise HTTPException(429, message, {"Retry-After": "1"}) from None
-        except StoppedError:
-            raise HTTPException(503, "the server is being stopped") from None
-        except RequestFailedError:
-            message = "the request could not be translated; see the server's log"
-            raise HTTPException(500, message) from None
+        future = self.batcher.submit(lines, options, is_begun=is_begun)
+        return await _wait_unless_gone(request, future)
 
 
 def _add_texts(app: FastAPI, service: _Service) -> None:
