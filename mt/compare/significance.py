@@ -7,17 +7,21 @@ and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and Significance Tes
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import (
+    PairedTest,
+    _bootstrap_resample,
+    _compute_p_value,
+    estimate_ci,
+)
 
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError
 from mt.evaluation.scores import ConfidenceInterval, choose_metrics, label_form
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
 
 SIGNIFICANT = 0.05
 _INTERVAL_SAMPLES = 1000
@@ -81,15 +85,13 @@ def score_systems(
 
 
 def _score_metric(
-    metric: "Metric",
+    metric: Metric,
     test_set: EvaluationSet,
     systems: Sequence[System],
     *,
     test: Resampling,
     samples: int,
 ) -> tuple[PairedScore, ...]:
-    from sacrebleu.significance import _bootstrap_resample
-
     counts = [
         metric._extract_corpus_statistics(system.translations, test_set.references)
         for system in systems
@@ -132,8 +134,6 @@ def _score_metric(
 
 
 def _estimate_interval(samples: npt.NDArray[np.float64]) -> ConfidenceInterval:
-    from sacrebleu.significance import estimate_ci
-
     mean, half_width = estimate_ci(samples)
     return ConfidenceInterval(float(mean), float(half_width))
 
@@ -144,17 +144,13 @@ def _compute_bootstrap_p_value(differences: npt.NDArray[np.float64], difference:
     sacreBLEU subtracts the mean of the absolute differences, so that it counts one tail: without a
     real difference, 9 % of its p-values are below 0.05.
     """
-    from sacrebleu.significance import _compute_p_value
-
     absolute = np.abs(differences)
     return 2 * float(_compute_p_value(absolute - absolute.mean(), difference))
 
 
 def _compute_randomization_p_values(
-    metric: "Metric", test_set: EvaluationSet, systems: Sequence[System], *, samples: int
+    metric: Metric, test_set: EvaluationSet, systems: Sequence[System], *, samples: int
 ) -> list[float]:
-    from sacrebleu.significance import PairedTest
-
     test = PairedTest(
         [(system.name, system.translations) for system in systems],
         {"metric": metric},

@@ -7,8 +7,12 @@ in Reporting BLEU Scores".
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from tqdm import tqdm
 
 from mt.config.decoding import MEANT_TOKENIZERS
@@ -24,11 +28,6 @@ from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.languages import base_language, written_without_spaces
 from mt.tables import align_columns
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
-    from sacrebleu.metrics.bleu import BLEU
-
 
 _MANY = 0.25
 """Share of tokenised-looking lines from which a text counts as tokenised; plain text has few."""
@@ -286,10 +285,10 @@ def translate_pairs(
 
 def choose_metrics(
     target_language: str, tokenizer: str = "auto", names: Sequence[str] = ()
-) -> "list[Metric]":
+) -> list[Metric]:
     """Return sacreBLEU's metrics: BLEU, chrF2, and the names in `METRICS`."""
     further = [METRICS[name](target_language) for name in check_metrics(names)]
-    return [_bleu(choose_tokenizer(target_language, tokenizer)), _chrf(0), *further]
+    return [_bleu(choose_tokenizer(target_language, tokenizer)), CHRF(), *further]
 
 
 def check_metrics(names: Sequence[str]) -> Sequence[str]:
@@ -335,8 +334,7 @@ def _checked_language(language: str) -> str:
     return base
 
 
-def _bleu(tokenizer: str) -> "BLEU":
-    from sacrebleu.metrics.bleu import BLEU
+def _bleu(tokenizer: str) -> BLEU:
 
     try:
         # `force` does not change a score; it silences a warning that TextChecks replaces.
@@ -348,26 +346,21 @@ def _bleu(tokenizer: str) -> "BLEU":
         raise UserError(f"BLEU tokenizer `{tokenizer}` needs MeCab: {hint}") from None
 
 
-def _chrf(word_order: int) -> "Metric":
-    from sacrebleu.metrics.chrf import CHRF
-
-    return CHRF(word_order=word_order)
-
-
-def _ter(target_language: str) -> "Metric":
+def _ter(target_language: str) -> TER:
     """Return TER; each character is a word in languages without spaces."""
-    from sacrebleu.metrics.ter import TER
-
     unspaced = written_without_spaces(target_language)
     return TER(normalized=unspaced, asian_support=unspaced)
 
 
-METRICS: dict[str, Callable[[str], "Metric"]] = {"chrf++": lambda _: _chrf(2), "ter": _ter}
+METRICS: dict[str, Callable[[str], Metric]] = {
+    "chrf++": lambda _: CHRF(word_order=2),
+    "ter": _ter,
+}
 """Metrics in addition to BLEU and chrF: chrF++ (Popović 2017), TER (Snover et al. 2006)."""
 
 
 def _score(
-    metric: "Metric",
+    metric: Metric,
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     *,
