@@ -156,6 +156,7 @@ _LANGUAGES = {
     ),
 }
 """Languages by their scripts, as `base_language` names them."""
+_SCRIPTS = {code: scripts for scripts, codes in _LANGUAGES.items() for code in codes.split()}
 _SUBTAGS = {
     "latn": ("Latin",),
     "cyrl": ("Cyrillic",),
@@ -173,7 +174,7 @@ def scripts_of(language: str) -> tuple[str, ...]:
     for part in code_parts(language)[1:]:
         if part in _SUBTAGS:
             return _SUBTAGS[part]
-    return _known().get(base_language(language), ())
+    return _SCRIPTS.get(base_language(language), ())
 
 
 def script_share(text: str, language: str) -> float | None:
@@ -213,11 +214,6 @@ def count_in(text: str, script: str) -> int:
 def letters_in(*scripts: str) -> str:
     """Return the characters of some scripts as ranges for a regular expression class."""
     return "".join(_RANGES[script] for script in scripts)
-
-
-@functools.cache
-def _known() -> dict[str, tuple[str, ...]]:
-    return {code: scripts for scripts, codes in _LANGUAGES.items() for code in codes.split()}
 
 
 @functools.cache
