@@ -3,8 +3,8 @@
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -262,24 +262,15 @@ def _time_validation(trainer: Trainer) -> float:
     source, target = lengths.sum(axis=0, dtype=int).tolist()
     decoding = decoding.changed(max_length_ratio=target / source, max_length_extra=1)
     validator = replace(trainer.validator, data=part, decoding=decoding)
-    with _forbid_eos(trainer.learner.model.output):
+    with trainer.learner.model.output.register_forward_hook(_forbid_eos):
         seconds = _time(trainer, validator.run)
     return seconds * float(target / lengths[sample, TARGET].sum())
 
 
-@contextmanager
-def _forbid_eos(output: nn.Module) -> Iterator[None]:
+def _forbid_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
     """Set the logit of EOS to -inf, so that each translation reaches its length limit."""
-
-    def mask_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
-        logits[..., EOS] = float("-inf")
-        return logits
-
-    handle = output.register_forward_hook(mask_eos)
-    try:
-        yield
-    finally:
-        handle.remove()
+    logits[..., EOS] = float("-inf")
+    return logits
 
 
 def _time(trainer: Trainer, work: Callable[[], object]) -> float:

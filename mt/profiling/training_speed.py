@@ -142,10 +142,9 @@ def time_updates(trainer: Trainer, updates: int, *, warmup: int) -> tuple[float,
             began_at.append((time.perf_counter(), time.process_time()))
 
     trainer.training = end_after(trainer.training, first + updates)
-    handle = trainer.learner.training_pass.register_forward_pre_hook(start_clock)
-    trainer.run_updates()
-    synchronize(trainer.device)
-    handle.remove()
+    with trainer.learner.training_pass.register_forward_pre_hook(start_clock):
+        trainer.run_updates()
+        synchronize(trainer.device)
     ((seconds, cpu_seconds),) = began_at
     return time.perf_counter() - seconds, time.process_time() - cpu_seconds
 
