@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 from mt.config.data import CorpusSource, DataConfig
 from mt.errors import DataError, UserError, install_hint
+from mt.files import replace_file
 
 _CONVERT = "convert the file first, for example with `iconv -f %s -t UTF-8`"
 CHUNK_BYTES = LONGEST_LINE = 1 << 20
@@ -219,16 +220,8 @@ def download(url: str) -> Path:
     if copy.exists():
         return copy
     folder.mkdir(parents=True, exist_ok=True)
-    # The process id separates runs that download the same file at once.
-    part = folder / f".{copy.name}.{os.getpid()}"
-    try:
-        with part.open("wb") as file:
-            _fetch(url, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(copy)
-    finally:
-        part.unlink(missing_ok=True)
+    with replace_file(copy) as part, part.open("wb") as file:
+        _fetch(url, file)
     return copy
 
 

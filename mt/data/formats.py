@@ -9,18 +9,13 @@ counted.
 import functools
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Union
 from xml.parsers import expat
 
-from mt.data.corpus_files import (
-    LONGEST_LINE,
-    read_chunks,
-    warn_of_long,
-    warn_once,
-)
+from mt.data.corpus_files import LONGEST_LINE, read_chunks, warn_of_long, warn_once
 from mt.data.pairs import FileSource, SentencePair
 from mt.errors import DataError, listed
 
@@ -187,7 +182,6 @@ _UNTRANSLATED = {"new", "needs-translation", "initial"}
 """States of an untranslated target in XLIFF 1.2 and of a segment in XLIFF 2."""
 XLIFF_UNITS = frozenset({"trans-unit", "segment"})
 TMX_UNITS = frozenset({"tu"})
-_MOST_CODES = 20
 
 
 @dataclass(frozen=True)
@@ -212,7 +206,7 @@ class UnitPairs(FileSource):
                 yield pair
         if left_out == units:
             languages = f"`{self.source_language}` and `{self.target_language}`"
-            there = name_codes(filter(None, codes)) or "none"
+            there = listed(sorted(filter(None, codes))) or "none"
             raise DataError(
                 f"{self.path}: no unit has a text in both {languages}; its languages are {there}"
             )
@@ -437,13 +431,6 @@ def find_language(texts: Mapping[str, object], language: str) -> str | None:
     longer = [code for code in texts if _split_code(code)[: len(parts)] == parts]
     unnamed = [code for code in texts if not code]
     return next(iter([*same, *longer, *unnamed]), None)
-
-
-def name_codes(codes: Iterable[str]) -> str:
-    """Return the language codes of a file for a message, at most 20."""
-    ordered = sorted(codes)
-    more = ", ..." if len(ordered) > _MOST_CODES else ""
-    return f"{listed(ordered[:_MOST_CODES])}{more}"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -210,9 +210,16 @@ def prepare_store(
     path = cache / "pairs" / f"{name}.arrow"
     if store := open_store(path):
         return store
+    began = time.perf_counter()
     chunks = _encode_chunks(pairs, tokenizer, max_tokens=max_tokens, cleaning=cleaning)
-    write_store(path, chunks, doing="encoding")
-    return PairStore(path)
+    write_store(path, tqdm(chunks, "encoding", unit=" pairs", unit_scale=CHUNK_PAIRS, disable=None))
+    store, seconds = PairStore(path), time.perf_counter() - began
+    total = store.left_out.total
+    _logger.info(
+        "encoding: %s pairs in %.1f s, %s pairs/s",
+        *(f"{total:,}", seconds, f"{total / seconds:,.0f}"),
+    )
+    return store
 
 
 def open_store(path: Path) -> PairStore | None:
@@ -226,33 +233,20 @@ def open_store(path: Path) -> PairStore | None:
         return None
 
 
-def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str | None) -> None:
-    """Write a store chunk by chunk; the file appears when it is complete.
-
-    `doing` labels the progress bar and the log line; None shows neither.
-    """
+def write_store(path: Path, chunks: Iterable[Chunk]) -> None:
+    """Write a store chunk by chunk; the file appears when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     left_out = LeftOut(too_long=0, empty=0, total=0)
-    started_at = time.perf_counter()
-    hidden = True if doing is None else None  # None: shown on a terminal
     with (
         replace_file(path) as temporary,
         temporary.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
-        tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=hidden) as bar,
     ):
         for chunk in chunks:
             writer.write_batch(_make_batch(chunk.source, chunk.target))
             left_out = left_out.plus(chunk.left_out)
-            bar.update(chunk.left_out.total)
         metadata = {_LEFT_OUT: json.dumps(asdict(left_out))}
         writer.write_batch(_make_batch(Rows.of([]), Rows.of([])), custom_metadata=metadata)
-    if doing is not None:
-        seconds = time.perf_counter() - started_at
-        _logger.info(
-            "%s: %s pairs in %.1f s, %s pairs/s",
-            *(doing, f"{left_out.total:,}", seconds, f"{left_out.total / seconds:,.0f}"),
-        )
 
 
 def _make_batch(source: Rows, target: Rows) -> Any:

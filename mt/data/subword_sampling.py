@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def draw_store(
                     chunk.left_out,
                 )
 
-        write_store(path, chunks(), doing=None)
+        write_store(path, chunks())
         return PairStore(path)
 
 
@@ -116,24 +116,19 @@ def open_drawn(
     return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs)
 
 
+@dataclass(eq=False)
 class DrawnEpochs:
     """Stores of successive epochs; a thread draws the next one during training.
 
     Files of other epochs are deleted.
     """
 
-    def __init__(
-        self,
-        stores: Sequence[PairStore],
-        tokenizer: Tokenizer,
-        sampling: Sampling,
-        *,
-        epochs: int | None,
-    ) -> None:
-        """Take the stores of all corpora; `epochs` is the length of the run, if known."""
-        self._stores, self._tokenizer, self._sampling = stores, tokenizer, sampling
-        self._epochs = epochs
-        self._drawn: dict[int, Future[PairStore]] = {}
+    stores: Sequence[PairStore]
+    tokenizer: Tokenizer
+    sampling: Sampling
+    epochs: int | None
+    """Length of the run, if known."""
+    _drawn: dict[int, Future[PairStore]] = field(default_factory=dict, init=False)
 
     def open(self, epoch: int) -> PairStore:
         """Return the joined stores of an epoch, and begin to draw the next epoch."""
@@ -143,7 +138,7 @@ class DrawnEpochs:
         if not wait([drawn], timeout=SILENT_SECONDS).done:
             _logger.info("waiting for the tokens of epoch %d", epoch + 1)
         store = drawn.result()
-        if self._epochs is None or epoch + 1 < self._epochs:
+        if self.epochs is None or epoch + 1 < self.epochs:
             self.begin(epoch + 1)
         return store
 
@@ -166,15 +161,15 @@ class DrawnEpochs:
 
         draw = partial(draw_store, is_cancelled=is_cancelled)
         try:
-            stores = [draw(store, self._tokenizer, self._sampling, epoch) for store in self._stores]
+            stores = [draw(store, self.tokenizer, self.sampling, epoch) for store in self.stores]
             drawn.set_result(join_stores(stores))
         except BaseException as error:
             drawn.set_exception(error)
 
     def _discard(self, epoch: int) -> None:
         wait([self._drawn.pop(epoch)])
-        for store in self._stores:
-            find_epoch_file(store, self._sampling, epoch).unlink(missing_ok=True)
+        for store in self.stores:
+            find_epoch_file(store, self.sampling, epoch).unlink(missing_ok=True)
 
 
 class _Pairs:

@@ -18,13 +18,7 @@ import sentencepiece
 from mt.config import TokenizerConfig
 from mt.config.data import DataConfig
 from mt.data.pairs import SentencePair
-from mt.data.sentencepiece_model import (
-    CONTROL,
-    NORMAL,
-    bytes_field,
-    encode_token,
-    number_field,
-)
+from mt.data.sentencepiece_model import CONTROL, NORMAL, bytes_field, encode_token, number_field
 from mt.data.tokenizer import (
     JOINT,
     SOURCE,

@@ -312,9 +312,12 @@ def check_corpora(
             lexicon = lexicons[split.languages]
             findings = [
                 *_find_misalignment(split, stretches, lexicon, parallel=parallel),
-                *_find_in_counts(split, earlier),
+                *split.counts.findings,
+                *find_duplicates(split.counts),
                 *_find_other_language_lines(split, parallel=parallel),
             ]
+            for other in earlier:
+                findings += find_overlaps(split.counts, other.counts, other.name)
             fertility = _measure_sample(stretches, tokenizer, split.languages)
             reports.append(_make_report(split, findings, fertility))
             sample = sample_pairs(stretches)
@@ -366,14 +369,6 @@ def _find_misalignment(
         return
     for shift in find_shifts(split.blocks("aligning"), lexicon, parallel=parallel):
         yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
-
-
-def _find_in_counts(split: _CountedSplit, others: Iterable[_CountedSplit]) -> Iterator[Finding]:
-    counts = split.counts
-    yield from counts.findings
-    yield from find_duplicates(counts)
-    for other in others:
-        yield from find_overlaps(counts, other.counts, other.name)
 
 
 def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -> list[Finding]:

@@ -4,13 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mt.doctor.findings import (
-    MAX_LINES_SHOWN,
-    CorpusReport,
-    Finding,
-    SplitReport,
-    describe,
-)
+from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, SplitReport, describe
 from mt.doctor.page import Cell, PageSection, render_page
 from mt.tables import make_printable
 

@@ -16,14 +16,7 @@ from mt.data.corpus_files import LineReader
 from mt.data.filters import hash_text, normalized
 from mt.data.pairs import PairSource, TextPairs
 from mt.data.tokenizer import Vocabulary
-from mt.doctor.findings import (
-    CHECKS,
-    MAX_LINES_SHOWN,
-    Fertility,
-    Finding,
-    PairCheck,
-    SideSize,
-)
+from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, PairCheck, SideSize
 from mt.languages import written_without_spaces
 
 BLOCK_LINES = 4000
@@ -62,8 +55,6 @@ def read_blocks(corpus: PairSource) -> Iterator[LineBlock]:
 
 ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 """Map of a function over items in order; across processes all of them must be picklable."""
-_QUEUED_PER_PROCESS = 2
-"""Limit of the blocks that are read ahead of the results."""
 
 
 @contextmanager
@@ -78,7 +69,7 @@ def open_map(processes: int) -> Iterator[ParallelMap]:
         queued: deque[Future[Any]] = deque()
         for item in items:
             queued.append(pool.submit(work, item))
-            if len(queued) > _QUEUED_PER_PROCESS * processes:
+            if len(queued) > 2 * processes:
                 yield queued.popleft().result()
         yield from (future.result() for future in queued)
 

@@ -13,13 +13,12 @@ from mt.data.formats import (
     find_language,
     find_variants,
     is_untranslated,
-    name_codes,
     read_elements,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan
 from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, make_join
 from mt.documents.tags import TagKind
-from mt.errors import DataError
+from mt.errors import DataError, listed
 from mt.languages import base_language
 
 _KINDS: dict[str, TagKind] = {
@@ -207,5 +206,5 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
     if find_language(dict.fromkeys(codes, ""), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
-            f"there are {name_codes(codes) or 'none'}"
+            f"there are {listed(sorted(codes)) or 'none'}"
         )

@@ -56,7 +56,7 @@ def stored(folder: Path, *chunks: list[list[int]]) -> PairStore:
     """Write rows as both sides of a store, chunk by chunk."""
     path = folder / "pairs" / f"{next(numbers)}.arrow"
     rows = map(Rows.of, chunks)
-    write_store(path, [Chunk(each, each, LeftOut(0, 0, 0)) for each in rows], doing=None)
+    write_store(path, [Chunk(each, each, LeftOut(0, 0, 0)) for each in rows])
     return PairStore(path)
 
 

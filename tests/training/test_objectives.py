@@ -141,7 +141,7 @@ def stored(folder: Path, pairs: list[Example]) -> PairStore:
     path = folder / "pairs.arrow"
     source = Rows.of([each.source.tolist() for each in pairs])
     target = Rows.of([each.target.tolist() for each in pairs])
-    write_store(path, [Chunk(source, target, LeftOut(0, 0, len(pairs)))], doing=None)
+    write_store(path, [Chunk(source, target, LeftOut(0, 0, len(pairs)))])
     return PairStore(path)
 
 
