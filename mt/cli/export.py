@@ -94,18 +94,16 @@ def import_(
             raise UserError(f"{path}: an OPUS-MT model has fixed languages; give no language")
         imported = import_marian(path, run)
     else:
-        from mt.export.m2m100_import import Pruning, import_m2m100
+        from mt.export.m2m100_import import import_m2m100
 
-        pruning = None
-        if languages is not None and sample is not None:
-            pruning = Pruning(tuple(languages.split(",")), tuple(sample))
         imported = import_m2m100(
-            path, run, source=source_language, target=target_language, pruning=pruning
+            path,
+            run,
+            source=source_language,
+            target=target_language,
+            languages=languages.split(",") if languages is not None else (),
+            samples=sample or (),
         )
     for note in imported.notes:
         typer.echo(f"{path}: {note}", err=True)
     typer.echo(f"{run}: {imported.languages}, {imported.parameters:,} parameters")
-    if imported.tokens is not None:
-        before, after = imported.tokens
-        whole = f"{imported.full_parameters:,} parameters"
-        typer.echo(f"{path}: {before:,} tokens, {whole}; kept: {after:,} tokens")

@@ -57,10 +57,6 @@ class Imported:
     parameters: int
     notes: tuple[str, ...]
     """Settings that could only be approximated, and tokens that were left out."""
-    tokens: tuple[int, int] | None = None
-    """Tokens of the folder and of the run, if some were left out."""
-    full_parameters: int = 0
-    """Parameters of the folder, if some were left out."""
 
 
 class FolderSettings(BaseModel):

@@ -7,7 +7,7 @@ the token of its language, and a translation with that of the target language.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -61,27 +61,21 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 _LINES_AT_ONCE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pruning:
-    """Languages to keep, and texts in them whose tokens are kept."""
-
-    languages: tuple[str, ...]
-    samples: tuple[Path, ...]
-
-
 def import_m2m100(
     path: Path,
     run: Path,
     *,
     source: str | None = None,
     target: str | None = None,
-    pruning: Pruning | None = None,
+    languages: Sequence[str] = (),
+    samples: Sequence[Path] = (),
 ) -> Imported:
     """Write the model in the folder `path` as the finished run `run`.
 
-    `source` and `target` are language codes; by default those of the folder. Tokens are equal, and
-    logits up to rounding. Raises UserError, and leaves no files, if the folder is damaged, the
-    model cannot be expressed, a language is unknown, or `run` exists.
+    `source` and `target` are language codes; by default those of the folder. With `languages`, only
+    their tokens in `samples`, texts in them, are kept. Tokens are equal, and logits up to rounding.
+    Raises UserError, and leaves no files, if the folder is damaged, the model cannot be expressed,
+    a language is unknown, or `run` exists.
     """
     if run.exists():
         raise RunError(f"{run}: exists already; name a new folder")
@@ -91,31 +85,31 @@ def import_m2m100(
         folder.language(target or folder.tokenizer.tgt_lang, "--target-language"),
     ]
     ids = [*range(FIRST_TEXT, len(folder.tokens))]
-    if pruning is not None:
-        languages = [folder.language(code, "--languages") for code in pruning.languages]
-        if missing := [tag for tag in tags if tag not in languages]:
+    if languages:
+        names = [folder.language(code, "--languages") for code in languages]
+        if missing := [tag for tag in tags if tag not in names]:
             raise UserError(f"--languages lacks {listed(missing)}, a language of the translation")
-        ids = folder.find_used_tokens(languages, pruning.samples)
+        ids = folder.find_used_tokens(names, samples)
     positions = folder.settings.max_position_embeddings
     tag_keys = {"tag": tags[0], "target_tag": tags[1]}
     decoding, notes = convert_search(folder.generation, path, positions=positions, **tag_keys)
     model = folder.settings.model(path, positional="fairseq", decoder_start="eos", residual="pre")
-    names = str(language_of(tags[0])), str(language_of(tags[1]))
+    direction = str(language_of(tags[0])), str(language_of(tags[1]))
     algorithm: Literal["bpe", "unigram"] = "bpe" if is_bpe(folder.spm) else "unigram"
     model_tags = tuple(filter(is_language, (folder.tokens[row][0] for row in ids)))
     tokens = TokenizerConfig(algorithm=algorithm, tags=model_tags)
-    config = Config(data=make_data(*names), tokenizer=tokens, model=model, decoding=decoding)
+    config = Config(data=make_data(*direction), tokenizer=tokens, model=model, decoding=decoding)
     spm = {TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT: folder.build_spm(ids)}
     weights = folder.convert_weights(map_tensor_names(model), ids)
     parameters = write_imported_run(
         run, config, spm, weights, longest_source=positions, origin=path
     )
-    imported = Imported(" to ".join(names), parameters, (*folder.notes, *notes))
-    if pruning is None:
-        return imported
-    before, after = len(folder.tokens), FIRST_TEXT + len(ids)
-    full = parameters + (before - after) * folder.settings.d_model
-    return replace(imported, tokens=(before, after), full_parameters=full)
+    notes = (*folder.notes, *notes)
+    if languages:
+        before, after = len(folder.tokens), FIRST_TEXT + len(ids)
+        full = parameters + (before - after) * folder.settings.d_model
+        notes = (*notes, f"{before:,} tokens, {full:,} parameters; kept: {after:,} tokens")
+    return Imported(" to ".join(direction), parameters, notes)
 
 
 class M2M100Settings(StackSettings):

@@ -20,7 +20,7 @@ from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError
 from mt.export.export import export_ctranslate2, export_huggingface
-from mt.export.m2m100_import import Pruning, import_m2m100
+from mt.export.m2m100_import import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with
@@ -242,11 +242,13 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
     import_m2m100(folder, tmp_path / "full")
     codes = ("deu_Latn", "eng_Latn") if kind == "nllb" else ("de", "en")
     imported = import_m2m100(
-        folder, tmp_path / "run", pruning=Pruning(codes, (tmp_path / "sample.txt",))
+        folder, tmp_path / "run", languages=codes, samples=[tmp_path / "sample.txt"]
     )
     full, run = load_translator(tmp_path / "full"), load_translator(tmp_path / "run")
     before, after = (translator.tokenizer.target for translator in (full, run))
-    assert imported.tokens == (len(before), len(after))
+    note = imported.notes[-1]
+    assert note.startswith(f"{len(before):,} tokens, ")
+    assert note.endswith(f"; kept: {len(after):,} tokens")
     assert len(after) < len(before) - 20
     assert before.algorithm == after.algorithm == algorithm
     names = [after.processor.id_to_piece(token_id) for token_id in range(len(after))]
@@ -378,8 +380,8 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
         lines = [" ".join(words[token_id] for token_id in row) for row in rows]
         (tmp_path / f"train.{side}").write_text("\n".join(lines) + "\n")
     samples = tmp_path / "train.de", tmp_path / "train.en"
-    pruning = Pruning(("deu_Latn", "eng_Latn", "fra_Latn"), samples)
-    import_m2m100(make(), tmp_path / "run", pruning=pruning)
+    languages = ("deu_Latn", "eng_Latn", "fra_Latn")
+    import_m2m100(make(), tmp_path / "run", languages=languages, samples=samples)
     recipe, run = tmp_path / "tuned.yaml", tmp_path / "tuned"
     recipe.write_text(RECIPE.format(tmp_path))
     train_with(recipe, run)
