@@ -24,7 +24,7 @@ from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.model.transformer import DecoderState, Memory, Transformer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
-from mt.training.initial_weights import freeze
+from mt.training.initial_weights import choose_weights
 from mt.training.objectives import choose_training_pass
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
 from mt.training.state import TrainState
@@ -45,7 +45,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
 
 def learner(model: Transformer, device: torch.device, precision: str, **keys: Any) -> Learner:
     training = TrainingConfig.model_validate({"max_updates": 1, **keys})
-    freeze(model, training.freeze)
+    choose_weights(model, training)
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),

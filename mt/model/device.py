@@ -87,11 +87,8 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     cuBLAS, cuDNN and NCCL report it by other classes than the allocator, only in the message.
     """
     text = str(error).lower()
-    return (
-        isinstance(error, torch.OutOfMemoryError)
-        or "out of memory" in text
-        or "status_alloc_failed" in text
-    )
+    is_named = "out of memory" in text or "status_alloc_failed" in text
+    return isinstance(error, torch.OutOfMemoryError) or is_named
 
 
 def compute_in_halves(

@@ -13,10 +13,8 @@ from mt.errors import UserError
 from mt.model.attention import Attention, Mask
 
 ROTARY_BASE = 10000.0
-BUCKETS = 32
-"""Number of offset buckets of `relative_bias`, as in T5."""
-MAX_DISTANCE = 128
-"""Offset from which `relative_bias` uses its last bucket, as in T5."""
+BUCKETS, MAX_DISTANCE = 32, 128
+"""Number of buckets of `relative_bias`, and the offset from which the last is used, as in T5."""
 FAIRSEQ_START = 2
 """First position in fairseq, which counts from the id of its padding plus 1."""
 
@@ -24,8 +22,8 @@ FAIRSEQ_START = 2
 class Positional(nn.Module):
     """Base of all position encodings, without any effect; each kind overrides some hooks.
 
-    Each stack owns one and calls `embed` and `bias` once, the other hooks in every layer. Attention
-    itself is independent of positions. An offset is key position - query position.
+    Each stack owns one and calls `embed` and `bias` once, the other hooks in every layer. An offset
+    is key position - query position.
     """
 
     longest: int | None = None
@@ -224,15 +222,11 @@ class Rotary(Positional):
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""
-        return rotate_pairs(heads, self.table.slice(first, first + heads.shape[2]))
-
-
-def rotate_pairs(heads: Tensor, rows: Tensor) -> Tensor:
-    """Rotate heads [B H T K] by the angles of `sinusoids` rows [T K]."""
-    sin, cos = rows[:, 0::2], rows[:, 1::2]
-    even, odd = heads[..., 0::2], heads[..., 1::2]
-    pairs = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
-    return pairs.flatten(-2).to(heads.dtype)
+        rows = self.table.slice(first, first + heads.shape[2])
+        sin, cos = rows[:, 0::2], rows[:, 1::2]
+        even, odd = heads[..., 0::2], heads[..., 1::2]
+        pairs = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+        return pairs.flatten(-2).to(heads.dtype)
 
 
 POSITIONAL: dict[str, type[Positional]] = {

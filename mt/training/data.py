@@ -90,6 +90,17 @@ class TrainingData:
         return self.tokenizer.source_size, self.tokenizer.target_size
 
     @property
+    def pair_counts(self) -> dict[str, int]:
+        """Number of pairs by use and reason, as the description of the model has them."""
+        return {
+            "train": len(self.store),
+            **{key: len(store) for key, store in self.parts.items()},
+            "too_long": self.store.left_out.too_long,
+            "empty": self.store.left_out.empty,
+            "valid": len(self.valid),
+        }
+
+    @property
     def valid_lengths(self) -> Lengths:
         """Source and target tokens of each validation pair [N 2], end marks included."""
         return example_lengths(self.valid_examples)

@@ -224,7 +224,16 @@ def connect_ranks(device_name: str) -> Iterator[World]:
             lost = _lost_ranks(store, rank, size)
             if any(other not in lost for other in range(rank - local_rank, rank)):
                 raise SystemExit(EXIT_USER_ERROR) from None  # the first rank of this host reports
-            raise UserError(_connection_message(lost, error)) from None
+            if not lost:
+                raise UserError(
+                    f"the ranks cannot reach each other ({_first_line(error)}); "
+                    "GLOO_SOCKET_IFNAME sets the network interface between the hosts"
+                ) from None
+            names = ", ".join(f"rank {other} (host {host})" for other, host in lost.items())
+            raise UserError(
+                f"no answer from {names}: it has failed or cannot be reached; the same command "
+                "continues from the newest checkpoint"
+            ) from None
     except UserError as error:
         if size == 1:
             raise
@@ -254,19 +263,6 @@ def _lost_ranks(store: Store, rank: int, size: int) -> dict[int, str]:
     thread.start()
     thread.join(1.25 * ROLL_CALL.total_seconds())
     return answers[0] if answers else {0: os.environ["MASTER_ADDR"]}
-
-
-def _connection_message(lost: Mapping[int, str], error: RuntimeError) -> str:
-    if not lost:
-        return (
-            f"the ranks cannot reach each other ({_first_line(error)}); "
-            "GLOO_SOCKET_IFNAME sets the network interface between the hosts"
-        )
-    names = ", ".join(f"rank {rank} (host {host})" for rank, host in lost.items())
-    return (
-        f"no answer from {names}: it has failed or cannot be reached; the same command continues "
-        "from the newest checkpoint"
-    )
 
 
 def _first_line(error: Exception) -> str:

@@ -73,13 +73,8 @@ def write_final_model(
         peak_memory_mib=peak_memory_mib(),
         **validation.as_record(),
     )
-    provenance = _provenance(
-        training,
-        data,
-        score=validation.as_text(),
-        updates=state.update,
-        averaged_updates=averaged,
-    )
+    score, ends = validation.as_text(), ends_of(training)
+    provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     _write_model(folder, training.lora, model, data, provenance, folder.initial_weights())
     return validation
 
@@ -101,25 +96,6 @@ def _load_mean(folder: RunFolder, model: nn.Module, updates: list[int]) -> None:
     load_parameters(model, folder.checkpoints.average(updates), str(folder.path))
 
 
-def _provenance(
-    training: TrainingConfig,
-    data: TrainingData,
-    *,
-    score: str,
-    updates: int,
-    averaged_updates: list[int],
-) -> Provenance:
-    left_out = data.store.left_out
-    pairs = {
-        "train": len(data.store),
-        **{key: len(store) for key, store in data.parts.items()},
-        "too_long": left_out.too_long,
-        "empty": left_out.empty,
-        "valid": len(data.valid),
-    }
-    return Provenance(score, updates, averaged_updates, pairs, ends_of(training))
-
-
 def _write_model(
     folder: RunFolder,
     lora: LoraConfig | None,
@@ -136,11 +112,7 @@ def _write_model(
     weights = {name: tensor.float() for name, tensor in parameter_tensors(model).items()}
     if lora is not None:
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
-        facts = {
-            "base": base,
-            "tokenizer": data.tokenizer.fingerprint,
-            "scale": lora.scale,
-        }
+        facts = {"base": base, "tokenizer": data.tokenizer.fingerprint, "scale": lora.scale}
         with replace_file(folder.path / ADAPTER_FILE) as temporary:
             save_tensors({name: weights[name] for name in learnt}, temporary, facts)
         weights = merge_low_rank(weights, lora.scale)
@@ -182,9 +154,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
     learner = build_learner(config.changed(training=plain), model, where)
     load_parameters(learner.model, weights, str(folder.checkpoints.folder))
     score = Validator.build(config, learner, data).run().as_text()
-    provenance = _provenance(
-        plain, data, score=score, updates=updates[-1], averaged_updates=updates
-    )
+    provenance = Provenance(score, updates[-1], updates, data.pair_counts, ends_of(plain))
     with open_aside(output) as temporary:
         copy = RunFolder(temporary)
         shutil.copyfile(folder.config, copy.config)

@@ -4,7 +4,7 @@ Training starts at update 0 with a new optimizer. Rows of the embeddings and of 
 mapped to the tokens of the new vocabulary; all other tensors are copied.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -32,16 +32,6 @@ PARTS: dict[str, tuple[str, ...]] = {
 """Modules of the model by value of `training.freeze`."""
 
 
-def freeze(model: nn.Module, parts: Iterable[str]) -> None:
-    """Freeze the named parts of a Transformer.
-
-    A tied matrix is frozen in all parts that share it; the config requires naming all of them.
-    """
-    for part in parts:
-        for name in PARTS[part]:
-            model.get_submodule(name).requires_grad_(requires_grad=False)
-
-
 def choose_weights(
     model: Transformer, training: TrainingConfig, *, trains_embeddings: bool = False
 ) -> None:
@@ -49,7 +39,10 @@ def choose_weights(
 
     `trains_embeddings` adds the embeddings to low-rank matrices, for new tokens.
     """
-    freeze(model, training.freeze)
+    # The config requires naming all parts that share a tied matrix.
+    for part in training.freeze:
+        for name in PARTS[part]:
+            model.get_submodule(name).requires_grad_(requires_grad=False)
     if training.lora:
         stacks = ("encoder", "decoder")
         add_low_rank(model, stacks, rank=training.lora.rank, scale=training.lora.scale)
@@ -77,7 +70,6 @@ _ROWS = {
     "output.weight": "target",
 }
 """Matrices [V D] with a row for each token of a side; tied matrices have one name."""
-_SHOWN_KEYS = 3
 
 
 def load_initial_weights(
@@ -90,15 +82,13 @@ def load_initial_weights(
     lines.
     """
     old, weights = run.tokenizer, dict(run.weights)
-    rows = {
-        "source": find_former_rows(tokenizer.source, old.source),
-        "target": find_former_rows(tokenizer.target, old.target),
+    vocabularies = {
+        "source": (tokenizer.source, old.source),
+        "target": (tokenizer.target, old.target),
     }
+    rows = {side: find_former_rows(new, former) for side, (new, former) in vocabularies.items()}
     for tag, relative in init_tags.items():
-        for side, new, former in (
-            ("source", tokenizer.source, old.source),
-            ("target", tokenizer.target, old.target),
-        ):
+        for side, (new, former) in vocabularies.items():
             if relative in former.tags and tag not in former.tags:
                 rows[side][new.tags[tag]] = FormerRow(tag, (former.tags[relative],), is_new=True)
     for name, side in _ROWS.items():
@@ -128,11 +118,7 @@ def read_initial_run(
         if "dropout" not in key
     ]
     if differing:
-        more = len(differing) - _SHOWN_KEYS
-        raise RunError(
-            f"{run}: its model differs from the config: {'; '.join(differing[:_SHOWN_KEYS])}"
-            + (f"; and {more} more" if more > 0 else "")
-        )
+        raise RunError(f"{run}: its model differs from the config: {'; '.join(differing)}")
     known = finished.tokenizer.source.tags
     for tag, relative in init_tags.items():
         if relative not in known:
@@ -154,10 +140,8 @@ def _mean_rows(matrix: Tensor, rows: list[FormerRow]) -> Tensor:
 
 def _row_counts(rows: list[FormerRow]) -> str:
     new = [row.token for row in rows if row.is_new]
-    copied = f"{len(rows) - len(new):,} rows copied"
-    if not new:
-        return copied
-    return (
-        f"{copied}, {len(new):,} new ones are means of the rows of their tokens, such as "
-        f"{list_tokens(new)}"
-    )
+    summary = f"{len(rows) - len(new):,} rows copied"
+    if new:
+        summary += f", {len(new):,} new ones are means of the rows of their tokens, such as "
+        summary += list_tokens(new)
+    return summary

@@ -161,21 +161,15 @@ class BatchFitter:
         """
         if not device_traits(self.device).runs_out_late:
             return self.tokens
-        most = self.tokens
         if self.is_automatic:
-            for size in halve_sizes(most, self.longest):
+            for size in halve_sizes(self.tokens, self.longest):
                 self.tokens = size
-                if self.tokens == self.longest:
+                if size == self.longest:
                     break
                 fits = self._heaviest_fits(epoch)
                 if not self.world.all_reduce_max(int(not fits)):
                     break
-            reason = ""
-            if self.tokens < most:
-                reason = f"; {most:,} do not fit into the device's memory"
-            self.progress.print_line(
-                f"batches of at most {self.tokens:,} tokens, padding included{reason}"
-            )
+            self.progress.print_line(f"batches of at most {self.tokens:,} tokens, padding included")
         if not self.is_automatic or self.tokens == self.longest:
             self.run(self._add_gradients, [self._heaviest_batch(epoch)], update=0)
             self.learner.optimizer.zero_grad(set_to_none=True)
@@ -229,13 +223,6 @@ class BatchFitter:
             "the device has too little memory for a batch: such batches are split in halves, "
             f"which is slower, and the updates stay the same; to avoid it, lower {key}",
             update=update,
-        )
-        self.progress.record(
-            "out_of_memory",
-            update=update,
-            pairs=rows,
-            source_positions=batch.source.numel(),
-            target_positions=batch.target_out.numel(),
         )
         return batch.halves()
 

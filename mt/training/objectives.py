@@ -66,20 +66,14 @@ def should_compile(training: TrainingConfig, device: torch.device) -> bool:
         is_long = training.max_updates >= _LEAST_UPDATES
     else:
         is_long = training.budget_seconds is None or training.budget_seconds >= _LEAST_SECONDS
-    return is_long and _can_compile(device)
-
-
-def _can_compile(device: torch.device) -> bool:
-    """Return whether Triton compiles for a GPU, and finds a compiler and Python's header files."""
     header = Path(sysconfig.get_path("include"), "Python.h")
-    has_tools = find_spec("triton") is not None and _compiler()[1] and header.exists()
-    return has_tools and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+    has_tools = find_spec("triton") and shutil.which(_compiler()) and header.exists()
+    can_compile = torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+    return bool(is_long and has_tools and can_compile)
 
 
-def _compiler() -> tuple[str, bool]:
-    """Return the name of the C++ compiler, and whether it is installed."""
-    name = os.environ.get("CXX", "g++")
-    return name, shutil.which(name) is not None
+def _compiler() -> str:
+    return os.environ.get("CXX", "g++")
 
 
 def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
@@ -89,11 +83,10 @@ def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
     and without padding, and sequences of at most `positions` tokens. Raises UserError without a C++
     compiler.
     """
-    compiler, is_installed = _compiler()
-    if not is_installed:
+    if shutil.which(_compiler()) is None:
         raise UserError(
-            f"`training.compile: on` needs a C++ compiler, but `{compiler}` was not found; install "
-            "it, set the variable CXX to another one, or set `training.compile: off`"
+            f"`training.compile: on` needs a C++ compiler, but `{_compiler()}` was not found; "
+            "install it, set the variable CXX to another one, or set `training.compile: off`"
         )
     # DistributedDataParallel's graph splitter does not support dynamic shapes.
     torch._dynamo.config.optimize_ddp = False
@@ -302,9 +295,6 @@ class GuidedPass(nn.Module):
     the heads of `Transformer.alignment_attention`; the paper trains one head. Each batch is aligned
     when it is trained on, so that nothing has to be stored.
     """
-
-    keys: Tensor
-    probabilities: Tensor
 
     def __init__(
         self, model: Transformer, label_smoothing: float, weight: float, table: TranslationTable

@@ -167,32 +167,24 @@ def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Preci
 def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
     """Return whether a device computes faster in bf16 than in fp32 for a model of this width."""
     if device.type == "cuda":
-        return torch.cuda.is_available() and bool(
-            torch.cuda.is_bf16_supported(including_emulation=False)
-        )
-    if device.type != "cpu":
-        return False
-    capabilities = _cpu_capabilities()
-    return d_model >= next(
-        (width for name, width in _BF16_WIDTHS.items() if capabilities.get(name)), math.inf
-    )
+        if not torch.cuda.is_available():
+            return False
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities = _cpu_capabilities() if device.type == "cpu" else {}
+    widths = (width for name, width in _BF16_WIDTHS.items() if capabilities.get(name))
+    return d_model >= next(widths, math.inf)
 
 
 def why_slow(precision: Precision) -> str:
     """Return why a precision is slower than fp32 on this x86 CPU; an empty string if it is not."""
     name, capabilities = precision.name.removeprefix("pure_"), _cpu_capabilities()
-    if (
-        precision.device.type != "cpu"
-        or name == "fp32"
-        or capabilities.get("architecture") != "x86_64"
-    ):
-        return ""
-    if capabilities.get(f"amx_{name}") or capabilities.get(f"avx512_{name}"):
-        return ""
-    return (
-        f"training in {name} is slower than in fp32 on this CPU, many times slower without "
-        f"AVX-512, because it has no instructions for {name} (AMX or AVX-512 with {name.upper()})"
+    is_x86 = precision.device.type == "cpu" and capabilities.get("architecture") == "x86_64"
+    is_fast = (
+        name == "fp32" or capabilities.get(f"amx_{name}") or capabilities.get(f"avx512_{name}")
     )
+    if not is_x86 or is_fast:
+        return ""
+    return f"{name} is slower than fp32 on this CPU, which has no instructions for {name}"
 
 
 def _cpu_capabilities() -> Mapping[str, Any]:

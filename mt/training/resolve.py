@@ -295,20 +295,22 @@ def resolve(config: Config, device: torch.device, scan: CorpusScan | None) -> Au
 def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
     is_tied = settings.value("model.tie_embeddings") == "all"
     if origin := settings.given.tokenizer_origin:
-        settings.choose("tokenizer.vocabulary", copied_layout(origin[1]), f"as in `{origin[0]}`")
+        layout, reason = copied_layout(origin[1]), f"as in `{origin[0]}`"
     elif is_tied and "model.tie_embeddings" not in settings.open_keys:
-        settings.choose("tokenizer.vocabulary", "joint", "for `model.tie_embeddings: all`")
+        layout, reason = "joint", "for `model.tie_embeddings: all`"
     elif share_script(corpus.characters):
-        settings.choose("tokenizer.vocabulary", "joint", "one script, which shares names and stems")
+        layout, reason = "joint", "one script, which shares names and stems"
     else:
-        settings.choose("tokenizer.vocabulary", "separate", "two scripts share few tokens")
+        layout, reason = "separate", "two scripts share few tokens"
+    settings.choose("tokenizer.vocabulary", layout, reason)
     languages = settings.given.data.source_language, settings.given.data.target_language
     if any(settings.given.tokenizer.subword_dropout):
-        settings.choose("tokenizer.algorithm", "bpe", "for `tokenizer.subword_dropout`")
+        algorithm, reason = "bpe", "for `tokenizer.subword_dropout`"
     elif any(map(written_without_spaces, languages)):
-        settings.choose("tokenizer.algorithm", "bpe", "unigram training is slow without spaces")
+        algorithm, reason = "bpe", "unigram training is slow without spaces"
     else:
-        settings.choose("tokenizer.algorithm", "unigram", "a little better than BPE")
+        algorithm, reason = "unigram", "a little better than BPE"
+    settings.choose("tokenizer.algorithm", algorithm, reason)
 
 
 def _choose_coverage(settings: AutoSettings, corpus: CorpusStatistics) -> None:
@@ -325,12 +327,10 @@ def _choose_coverage(settings: AutoSettings, corpus: CorpusStatistics) -> None:
 
 def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
     """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's."""
+    tied, reason = "decoder", "only the target side has one vocabulary"
     if settings.value("tokenizer.vocabulary") == "joint":
-        settings.choose("model.tie_embeddings", "all", "one vocabulary, one matrix")
-    else:
-        settings.choose(
-            "model.tie_embeddings", "decoder", "only the target side has one vocabulary"
-        )
+        tied, reason = "all", "one vocabulary, one matrix"
+    settings.choose("model.tie_embeddings", tied, reason)
     if "model.d_model" not in settings.open_keys:
         width = settings.value("model.d_model")
         like = next((size for size in SIZES if size.d_model >= width), SIZES[-1])
@@ -342,10 +342,8 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
             break
         candidate = AutoSettings(settings.given, dict(settings.chosen))
         _choose_shape(candidate, size, reason)
-        tokens = _affordable(candidate, corpus, device)
-        numbers = count_parameters(
-            candidate.config.model, candidate.config.tokenizer.vocabulary_size
-        )
+        tokens, config = _affordable(candidate, corpus, device), candidate.config
+        numbers = count_parameters(config.model, config.tokenizer.vocabulary_size)
         if size is not SIZES[0] and tokens < TOKENS_PER_PARAMETER * numbers:
             break
         reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
@@ -361,14 +359,12 @@ def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
     width = settings.choose("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
     settings.choose("model.encoder_layers", size.layers, "the depth for this width")
     settings.choose("model.decoder_layers", size.layers, "the depth for this width")
-    settings.choose(
-        "model.positional", "rotary", "better than sinusoids at the same number of tokens"
-    )
-    settings.choose("model.feed_forward", "swiglu", "better than ReLU at the same number of tokens")
+    better = "better at the same number of tokens"
+    settings.choose("model.positional", "rotary", better)
+    settings.choose("model.feed_forward", "swiglu", better)
     # Three matrices of two thirds of the usual width have as many parameters as two.
-    settings.choose(
-        "model.d_ff", width * 8 // 3 // 8 * 8, "as many parameters as ReLU of four widths"
-    )
+    inner = width * 8 // 3 // 8 * 8
+    settings.choose("model.d_ff", inner, "as many parameters as ReLU of four widths")
 
 
 def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
@@ -422,9 +418,8 @@ def _updates_in(settings: AutoSettings, data: TrainingData, seconds: float, *, l
     affordable = int(pairs * _VALIDATION_SHARE * left / (_VALIDATIONS * of_all))
     if affordable < pairs:
         count = min(pairs, max(affordable, _FEWEST_VALIDATED))
-        settings.choose(
-            "training.validation_pairs", count, "validation takes a twentieth of the budget"
-        )
+        reason = "validation takes a twentieth of the budget"
+        settings.choose("training.validation_pairs", count, reason)
         of_all *= count / pairs
     updates = int((left - _VALIDATIONS * of_all) / seconds)
     _require_updates(training, updates)
@@ -442,22 +437,16 @@ def _require_updates(training: TrainingConfig, updates: float) -> None:
 
 
 def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int) -> None:
-    warmup = settings.choose(
-        "training.warmup_updates", min(max(1, expected // 10), 1000), "a tenth"
-    )
+    warmup = min(max(1, expected // 10), 1000)
+    warmup = settings.choose("training.warmup_updates", warmup, "a tenth")
     if updates is None or warmup >= updates:
         if "training.schedule" in settings.open_keys:
-            settings.choose(
-                "training.schedule", "inverse_sqrt", "the end of the training is not known"
-            )
+            settings.choose("training.schedule", "inverse_sqrt", "the end is not known")
             if settings.given.training.precision != "pure_bf16":
-                settings.choose(
-                    "training.ema_decay", 0.999, "a rate that does not fall to 0 needs a mean"
-                )
+                reason = "a rate that does not fall to 0 needs a mean"
+                settings.choose("training.ema_decay", 0.999, reason)
         return
-    schedule = settings.choose(
-        "training.schedule", "linear", "linear decay to 0 gave the best scores"
-    )
+    schedule = settings.choose("training.schedule", "linear", "it gave the best scores")
     if schedule in {"linear", "cosine"}:
         settings.choose("training.decay_updates", updates, "the last update")
         settings.choose("training.max_updates", updates, "the rate is 0 then")

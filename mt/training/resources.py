@@ -26,7 +26,7 @@ from mt.special_ids import EOS
 from mt.training.data import TrainingData
 from mt.training.initial_weights import choose_weights
 from mt.training.loader import ADAM_MOMENTS, halve_sizes, heaviest
-from mt.training.step import BatchTooLarge, Learner, count_tokens, train_step
+from mt.training.step import BatchTooLarge, Learner, train_step
 
 T = TypeVar("T")
 _BYTES_PER_NUMBER = 4
@@ -122,17 +122,12 @@ def warn_of_low_memory(
         trains_embeddings=model.source_embedding.weight.requires_grad,
     )
     if needed > available:
-        source, target = lengths.max(axis=0).tolist()
         _logger.warning(
-            "warning: training will take about %.2f GiB of memory, and %.2f GiB are available; the "
-            "heaviest batch has %d pairs of up to %d source and %d target tokens: lower "
-            "`training.max_tokens_per_batch`, now %d (the updates stay the same), or train a "
+            "warning: training will take about %.2f GiB of memory, and %.2f GiB are available: "
+            "lower `training.max_tokens_per_batch`, now %d (the updates stay the same), or train a "
             "smaller model",
             needed / 2**30,
             available / 2**30,
-            len(lengths),
-            source,
-            target,
             budget,
         )
 
@@ -148,10 +143,9 @@ def training_speed(
 ) -> float:
     """Measure the target tokens per second of training steps, for about `seconds`.
 
-    `lengths` [N 2] are those of the corpus or of a sample, at most `longest`; `vocabularies` the
-    sizes of both sides.
-    The first update, which maps memory and chooses kernels, is left out. Batches are halved until
-    they fit the device's memory; raises UserError where none fits.
+    `lengths` [N 2] are those of the corpus or of a sample, at most `longest`. The first update,
+    which maps memory and chooses kernels, is left out. Batches are halved until they fit the
+    device's memory; raises UserError where none fits.
     """
     random = np.random.default_rng(0)
     lengths = lengths[random.permutation(len(lengths))[:_PAIRS]]
@@ -166,18 +160,17 @@ def training_speed(
 
     def measure(batch_tokens: int) -> float:
         tokens, began, taken = 0, time.perf_counter(), 0.0
-        for position in range(len(plan) + 1):
-            update = plan[position % len(plan)]
+        for position, update in enumerate([*plan, plan[0]]):
             batches = [
-                collate([draw(index) for index in indices.tolist()])
+                collate([draw(index) for index in indices.tolist()]).to(device)
                 for indices in micro_batches([update], lengths, max_tokens_per_batch=batch_tokens)
             ]
-            result = train_step(learner, [batch.to(device) for batch in batches], learning_rate=0.0)
+            result = train_step(learner, batches, learning_rate=0.0)
             float(result.gradient_norm)  # waits for the device
             if position == 0:
                 began = time.perf_counter()
                 continue
-            tokens += count_tokens(batches).target
+            tokens += result.tokens.target
             taken = time.perf_counter() - began
             if taken > seconds:
                 break

@@ -91,9 +91,9 @@ class RunFolder:
         Raises RunError where a corpus has changed since the run began.
         """
         known = self._record()
-        entries: dict[str, object] = {key: asdict(sums) for key, sums in checksums.items()}
-        for split, sums in checksums.items():
-            for side, now in asdict(sums).items():
+        entries = {key: asdict(sums) for key, sums in checksums.items()}
+        for split, sides in entries.items():
+            for side, now in sides.items():
                 before = known.get(split, {}).get(side, now)
                 if before != now:
                     raise RunError(
@@ -151,8 +151,7 @@ class RunFolder:
             for file in [*self.tokenizer.glob("*"), self.corpora]:
                 file.unlink(missing_ok=True)
         if not self.config.exists() or load_config(self.config) != config:
-            text = dump_config(config)
-            write_text(self.config, text)
+            write_text(self.config, dump_config(config))
 
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""
@@ -238,11 +237,8 @@ def find_differences(
 def _accepted_changes(folder: RunFolder, changed: dict[str, tuple[object, object]]) -> list[str]:
     """Return a line for each changed key; raise RunError for a key that a run may not change."""
     lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
-    fixed = [
-        line
-        for key, line in lines.items()
-        if not any(key == free or key.startswith(f"{free}.") for free in _CHANGEABLE)
-    ]
+    free = tuple(f"{key}." for key in _CHANGEABLE)
+    fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
     if fixed:
         raise RunError(
             f"{folder.path}: holds a run of another config ({'; '.join(fixed)}); "
@@ -281,10 +277,14 @@ _PACKAGES = ("torch", "numpy", "sentencepiece", "datasets", "pyarrow", "sacreble
 def environment(device: torch.device, precision: str) -> dict[str, object]:
     """Return versions, machine and arithmetic as plain data."""
     name = f": {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    versions = {}
+    for package in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     return {
         "mt": __version__,
         "python": platform.python_version(),
-        "packages": _versions(),
+        "packages": versions,
         "system": platform.platform(),
         "processor": _processor_name(),
         "cpu_count": os.cpu_count(),
@@ -292,15 +292,6 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
         "device": f"{device.type}{name}",
         "precision": precision,
     }
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the packages that are installed."""
-    versions = {}
-    for name in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 def _processor_name() -> str:

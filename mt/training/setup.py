@@ -146,12 +146,10 @@ def open_progress(
         max_updates=most_updates(training, len(plan)),
         board=board,
     )
-    compiled = ", compiled in the first updates" if training.compile == "on" else ""
     batch_tokens = training.max_tokens_per_batch
     lines = [
         describe_data(data, plan, max_tokens_per_batch=batch_tokens, epoch=state.epoch),
-        f"{describe_parameters(learner.model)}, {learner.precision.name} on {device.type}"
-        f"{compiled}",
+        f"{describe_parameters(learner.model)}, {learner.precision.name} on {device.type}",
         *start.notes,
     ]
     if start.is_resumed:
@@ -160,13 +158,8 @@ def open_progress(
     for line in lines:
         progress.print_line(line)
     if slow := why_slow(learner.precision):
-        remedy = (
-            "a run keeps its precision: resume it on another machine, or begin a new run in fp32 "
-            "with the weights of a finished one (`training.init_from`)"
-            if start.is_resumed
-            else "set `training.precision: auto`"
-        )
-        progress.warn_once("precision", f"{slow}; {remedy}", update=state.update)
+        advice = "a new run with `training.precision: auto` is faster"
+        progress.warn_once("precision", f"{slow}; {advice}", update=state.update)
     return progress
 
 

@@ -134,9 +134,7 @@ def describe_divergence(state: TrainState, run: Path, reason: str) -> str:
     """Return the message of a divergence, with the checkpoint from which to go on."""
     safe = state.last_healthy_checkpoint
     remedy = "train a new run (--run) with a lower `training.learning_rate` or more warm-up"
-    if safe is None:
-        remedy = f"no checkpoint from before is kept; {remedy}"
-    else:
+    if safe is not None:
         remedy = (
             f"`mt average {run} --checkpoints {safe} --output FOLDER` makes a model of its "
             f"checkpoint after update {safe:,}; go on from there with `training.init_from: FOLDER` "

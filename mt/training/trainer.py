@@ -78,8 +78,7 @@ def train(config: Config, run: Path) -> str:
                 )
                 if settings is not None:
                     config = settings.resolve_length(data, world.device)
-                    text = dump_config(config)
-                    write_text(folder.config, text)
+                    write_text(folder.config, dump_config(config))
                 config = world.broadcast(config)
                 with interruptible() as interruption:
                     result = Trainer(config, folder, data, world, interruption).run()

@@ -118,16 +118,12 @@ def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
     """Return the `decoding.max_length_extra` of validation, from tokens of sources and targets.
 
     An early model decodes most sentences to the length limit. Each limit is at least 10 tokens
-    above what the reference with the most tokens for its source needs, so that it cuts only
-    translations that are longer, for their source, than any reference.
+    above what the reference with the most tokens for its source needs.
     """
     if not len(lengths):  # ranks other than 0 do not validate
         return decoding.max_length_extra
-    excess = lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]
-    return min(
-        decoding.max_length_extra,
-        max(1, math.ceil(float(excess.max(initial=-_LENGTH_MARGIN))) + _LENGTH_MARGIN),
-    )
+    excess = float((lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]).max())
+    return min(decoding.max_length_extra, max(1, math.ceil(excess) + _LENGTH_MARGIN))
 
 
 def typical_pair(pairs: Sequence[SentencePair]) -> int:

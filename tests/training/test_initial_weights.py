@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mt.config import Config
+from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config
 from mt.config.training import Part
 from mt.data.batches import collate
@@ -28,8 +28,8 @@ from mt.special_ids import BOS, EOS
 from mt.training.checkpoint import OPTIMIZER, Checkpoints
 from mt.training.initial_weights import (
     PARTS,
+    choose_weights,
     describe_parameters,
-    freeze,
 )
 from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder, open_run
@@ -258,7 +258,7 @@ def test_rows_follow_the_tokens_of_another_tokenizer(write_run: Write, tmp_path:
         (
             "model={d_model: 64, d_ff: 99, heads: 4, encoder_layers: 1, decoder_layers: 2}",
             "`model.d_model`: 64 here, 32 in RUN; `model.d_ff`: 99 here, 64 in RUN; "
-            "`model.heads`: 4 here, 2 in RUN; and 1 more",
+            "`model.heads`: 4 here, 2 in RUN; `model.decoder_layers`: 2 here, 1 in RUN",
         ),
     ],
 )
@@ -454,7 +454,8 @@ def test_every_parameter_belongs_to_one_part(changes: dict[str, Any]) -> None:
     assert set(PARTS) == set(get_args(Part))
     count = f"{sum(parameter.numel() for parameter in made.parameters()):,} parameters"
     assert describe_parameters(made) == count
-    freeze(made, PARTS)
+    for part in PARTS:
+        choose_weights(made, TrainingConfig.model_validate({"freeze": [part]}))
     assert not any(parameter.requires_grad for parameter in made.parameters())
     assert describe_parameters(made) == f"{count}, {count.split()[0]} of them frozen"
 
@@ -480,7 +481,7 @@ def test_frozen_parts_stay_and_do_not_count_in_the_gradient_norm(
         for name, parameter in whole.named_parameters()
         if parameter.grad is not None and part_of(name) not in frozen
     ]
-    freeze(made, frozen)
+    choose_weights(made, TrainingConfig.model_validate({"freeze": frozen}))
     before = {name: each.detach().clone() for name, each in made.named_parameters()}
     learning = learner(made, clip=0.5)
     norms = [

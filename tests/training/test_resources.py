@@ -122,7 +122,6 @@ def test_warning_where_estimate_exceeds_available_memory(
     assert bool(caplog.messages) is warns
     for message in caplog.messages:
         assert message.startswith("warning: training will take about 0.00 GiB of memory, and")
-        assert "pairs of up to 11 source and 11 target tokens" in message
         assert "lower `training.max_tokens_per_batch`, now 200 (the updates stay the" in message
 
 
@@ -200,9 +199,8 @@ def test_run_with_split_batches_learns_the_same_and_warns_once(
         )
         == 1
     )
-    told = journal(tmp_path / "halved", "out_of_memory")
-    assert all(line["source_positions"] + line["target_positions"] > 150 for line in told)
-    assert {line["update"] for line in told} == {*range(6)}
+    (told,) = journal(tmp_path / "halved", "warning")
+    assert (told["kind"], told["update"]) == ("split_batches", 0)
     losses = [
         [line["loss"] for line in journal(tmp_path / run, "validation")]
         for run in ("whole", "halved")
