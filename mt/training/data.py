@@ -44,7 +44,6 @@ class TrainingData:
     parts: dict[str, PairStore]
     """Stores of the single corpora that `store` joins, by corpus key."""
     mixture: Mixture
-    """Pairs that an epoch takes from each part."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
     source_language: str
@@ -117,9 +116,7 @@ class ReadCorpora:
     """Corpora of a config after their first reading, on which a training begins."""
 
     training: tuple[TrainingCorpus, ...]
-    """They must keep the text that was read."""
     splits: dict[str, ReadSplit]
-    """`valid` and the test splits."""
     checksums: dict[str, Checksums]
     """By key below `data`."""
     scan: CorpusScan | None
@@ -168,15 +165,11 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     """
     resuming = bool(folder.checkpoints.updates())
     read = read_corpora(config, resuming=resuming) if corpora is None else corpora
-    initial = None
+    training, tags, initial = config.training, config.tokenizer.tags, None
     # A resumed run has weights of its own; the initial ones may be gone.
-    if config.training.init_from is not None and not resuming:
-        initial = read_initial_run(
-            config.training.init_from,
-            config.model,
-            tags=config.tokenizer.tags,
-            init_tags=config.training.init_tags,
-        ).weights_sha256
+    if training.init_from is not None and not resuming:
+        run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
+        initial = run.weights_sha256
     folder.record_corpora(read.checksums, initial_weights=initial)
     tokenizer = provide_tokenizer(
         config.tokenizer, folder.tokenizer, origin=config.tokenizer_origin, text=read.text

@@ -44,7 +44,6 @@ class World:
     local_rank: int = 0
     """Rank among the processes of the same host."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Device of this rank."""
     group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
     """Process group of an update's collectives."""
     patient_group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)

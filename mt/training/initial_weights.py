@@ -103,7 +103,7 @@ def load_initial_weights(
 
 
 def read_initial_run(
-    run: Path, model: ModelConfig, *, tags: Collection[str], init_tags: Mapping[str, str]
+    run: Path, model: ModelConfig, tags: Collection[str], init_tags: Mapping[str, str]
 ) -> FinishedRun:
     """Read a run whose weights fit a model, and whose tags `init_tags` names.
 

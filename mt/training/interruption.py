@@ -9,6 +9,7 @@ from types import FrameType
 
 STDERR = 2
 _NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")  # Windows has the first two
+_HANG_UP = getattr(signal, "SIGHUP", None)
 SIGNALS = tuple(signal.Signals[name] for name in _NAMES if name in signal.Signals.__members__)
 # GNU timeout signals its child and then at once the process group of the child.
 ONE_REQUEST_SECONDS = 0.1
@@ -36,7 +37,7 @@ class Interruption:
         if self.signal is None:
             self.signal, self._noted_at = signal_number, now
             _print("stopping after this update; a second signal stops at once")
-        elif now - self._noted_at > ONE_REQUEST_SECONDS and not _is_hang_up(signal_number):
+        elif now - self._noted_at > ONE_REQUEST_SECONDS and signal_number != _HANG_UP:
             _print("stopped at once; the same command continues from the newest checkpoint")
             os._exit(128 + signal_number)
 
@@ -54,7 +55,7 @@ def interruptible() -> Iterator[Interruption]:
         signal_number: handler
         for signal_number, handler in handlers.items()
         # nohup ignores SIGHUP, so that a program survives its terminal.
-        if not (_is_hang_up(signal_number) and handler is signal.SIG_IGN)
+        if not (signal_number == _HANG_UP and handler is signal.SIG_IGN)
     }
     for signal_number in before:
         signal.signal(signal_number, interruption.note)
@@ -63,10 +64,6 @@ def interruptible() -> Iterator[Interruption]:
     finally:
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
-
-
-def _is_hang_up(signal_number: int) -> bool:
-    return signal.Signals(signal_number).name == "SIGHUP"
 
 
 def _print(message: str) -> None:

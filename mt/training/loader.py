@@ -139,13 +139,11 @@ class BatchFitter:
     progress: Progress
     world: World
     tokens: int
-    """Size of a batch, `training.max_tokens_per_batch`."""
+    """Size of a batch, `training.max_tokens_per_batch`; at least `longest`."""
     longest: int
-    """Least size: `data.max_tokens`."""
     is_automatic: bool = False
     """True if the size may be halved; a size that is given stays."""
     seed: int = 0
-    """Seed of the run, from which dropout is seeded."""
 
     @property
     def device(self) -> torch.device:

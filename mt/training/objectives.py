@@ -68,8 +68,9 @@ def should_compile(training: TrainingConfig, device: torch.device) -> bool:
         is_long = training.budget_seconds is None or training.budget_seconds >= _LEAST_SECONDS
     header = Path(sysconfig.get_path("include"), "Python.h")
     has_tools = find_spec("triton") and shutil.which(_compiler()) and header.exists()
-    can_compile = torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
-    return bool(is_long and has_tools and can_compile)
+    if not (is_long and has_tools):
+        return False
+    return torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
 
 
 def _compiler() -> str:

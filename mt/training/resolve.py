@@ -458,14 +458,13 @@ def _summarize(settings: AutoSettings, seconds: float, expected: int) -> Iterato
     """Yield a line for tokenizer, model and training if their main setting was chosen."""
     chosen, config = settings.chosen, settings.config
     model, training = config.model, config.training
-    if "tokenizer.vocabulary_size" in chosen:
-        size, layout = chosen["tokenizer.vocabulary_size"], config.tokenizer.vocabulary
-        reason = chosen.get("tokenizer.vocabulary", size).reason
-        yield f"tokenizer: {size.value:,} tokens ({size.reason}), {layout} ({reason})"
-    if "model.d_model" in chosen:
+    if size := chosen.get("tokenizer.vocabulary_size"):
+        layout = config.tokenizer.vocabulary
+        yield f"tokenizer: {size.value:,} tokens ({size.reason}), {layout}"
+    if width := chosen.get("model.d_model"):
         layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
         yield (
-            f"model: {layers} of width {model.d_model} ({chosen['model.d_model'].reason}), dropout "
+            f"model: {layers} of width {model.d_model} ({width.reason}), dropout "
             f"{model.dropout} ({chosen['model.dropout'].reason})"
         )
     if "training.validate_every" in chosen:
@@ -475,8 +474,6 @@ def _summarize(settings: AutoSettings, seconds: float, expected: int) -> Iterato
             text = f"training: stops after {training.patience} validations without improvement"
         if seconds:
             first, last = seconds * training.validate_every, seconds * expected
-            text += (
-                f"; the first validation in about {tqdm.format_interval(first)}, the end "
-                f"{'' if training.max_updates else 'at most '}in about {tqdm.format_interval(last)}"
-            )
+            text += f"; the first validation in about {tqdm.format_interval(first)}, "
+            text += f"the end in about {tqdm.format_interval(last)}"
         yield text

@@ -67,7 +67,6 @@ class RunFolder:
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
         self.path = path
         self.is_new = is_new
-        """True if this process made the folder."""
         self.changes: list[str] = []
         """A line for each config key that has changed since the run began."""
         self.config = path / CONFIG_FILE
@@ -151,7 +150,8 @@ class RunFolder:
             for file in [*self.tokenizer.glob("*"), self.corpora]:
                 file.unlink(missing_ok=True)
         if not self.config.exists() or load_config(self.config) != config:
-            write_text(self.config, dump_config(config))
+            text = dump_config(config)
+            write_text(self.config, text)
 
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""

@@ -93,19 +93,14 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     torch.manual_seed(config.seed)
     device = world.device
     model = new_model(config.model, data.vocabularies, device)
-    notes: list[str] = []
-    if config.training.init_from is not None and not folder.checkpoints.updates():
-        run = read_initial_run(
-            config.training.init_from,
-            config.model,
-            tags=config.tokenizer.tags,
-            init_tags=config.training.init_tags,
-        )
-        notes = load_initial_weights(model, run, config.training.init_tags, data.tokenizer)
+    training, tags, notes = config.training, config.tokenizer.tags, list[str]()
+    if training.init_from is not None and not folder.checkpoints.updates():
+        run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
+        notes = load_initial_weights(model, run, training.init_tags, data.tokenizer)
     learner = build_learner(config, model, device)
-    if weight := config.training.guided_alignment:
+    if weight := training.guided_alignment:
         table = learn_table(data.store)
-        guided = GuidedPass(model, config.training.label_smoothing, weight, table)
+        guided = GuidedPass(model, training.label_smoothing, weight, table)
         learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
@@ -206,5 +201,4 @@ def distribute(learner: Learner, data: TrainingData, world: World) -> Learner:
 def most_updates(training: TrainingConfig, updates_per_epoch: int) -> int | None:
     """Return the largest number of updates that the config allows; None if there is no limit."""
     by_epochs = training.max_epochs and training.max_epochs * updates_per_epoch
-    limits = [limit for limit in (training.max_updates, by_epochs) if limit]
-    return min(limits, default=None)
+    return min(filter(None, (training.max_updates, by_epochs)), default=None)

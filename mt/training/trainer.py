@@ -78,7 +78,8 @@ def train(config: Config, run: Path) -> str:
                 )
                 if settings is not None:
                     config = settings.resolve_length(data, world.device)
-                    write_text(folder.config, dump_config(config))
+                    text = dump_config(config)
+                    write_text(folder.config, text)
                 config = world.broadcast(config)
                 with interruptible() as interruption:
                     result = Trainer(config, folder, data, world, interruption).run()
