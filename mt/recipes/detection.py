@@ -110,12 +110,10 @@ def _detect_single(location: str) -> DetectedCorpus | None:
 
 def _detect_hub(location: str) -> DetectedCorpus:
     parts = _HUB.fullmatch(location)
-    if parts is None:
-        raise DataError(f"{location}: write a dataset of the hub as {_HUB_FORM}")
-    if not _COMMIT.fullmatch(parts["revision"] or ""):
+    if parts is None or not _COMMIT.fullmatch(parts["revision"] or ""):
         raise DataError(
-            f"{location}: name a commit, 40 hexadecimal digits, so that the config always reads "
-            f"the same rows: {_HUB_FORM}; the dataset's page lists its commits"
+            f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 hexadecimal "
+            "digits, so that the config always reads the same rows"
         )
     keys = {key: value for key, value in parts.groupdict().items() if value is not None}
     return DetectedCorpus(
