@@ -214,22 +214,16 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     if frozen := planned.parameters - planned.learning_parameters:
         parameters += f", {frozen:,} of them frozen"
     yield "parameters", parameters
-    source_size, target_size = planned.vocabularies["source"], planned.vocabularies["target"]
-    yield (
-        "corpus",
-        f"{planned.pairs:,} pairs; vocabulary {source_size:,} / {target_size:,} tokens",
-    )
+    sizes = " / ".join(f"{size:,}" for size in planned.vocabularies.values())
+    yield "corpus", f"{planned.pairs:,} pairs; vocabulary {sizes} tokens"
     epochs = planned.updates / planned.updates_per_epoch
     yield "updates", f"{planned.updates:,}, {epochs:,.1f} epochs of {planned.updates_per_epoch:,}"
     yield "target tokens", f"{planned.target_tokens_per_update:,.0f} an update"
     padding, batch = planned.padding_efficiency, planned.heaviest_batch
     yield "padding efficiency", f"{padding.source:.1%} source, {padding.target:.1%} target"
-    yield (
-        "FLOPs",
-        f"{_format_count(planned.flops_per_target_token)} a target token, "
-        f"{_format_count(planned.flops_per_update)} an update, "
-        f"{_format_count(planned.flops)} in all",
-    )
+    flops = planned.flops_per_target_token, planned.flops_per_update, planned.flops
+    of_token, of_update, total = map(_format_count, flops)
+    yield "FLOPs", f"{of_token} a target token, {of_update} an update, {total} in all"
     yield (
         "heaviest batch",
         f"{batch['pairs']:,} pairs of up to {batch['source_length']} source and "
@@ -240,11 +234,8 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     less = [f"{_format_size(size)} ({name})" for name, size in planned.memory_with.items()]
     yield "less memory", ", ".join(less)
     yield "checkpoint", _format_size(planned.checkpoint_bytes)
-    yield (
-        "disk",
-        f"at most {_format_size(planned.disk_bytes)}; "
-        f"{_format_size(planned.disk_free_bytes)} are available",
-    )
+    disk, disk_free = _format_size(planned.disk_bytes), _format_size(planned.disk_free_bytes)
+    yield "disk", f"at most {disk}; {disk_free} are available"
 
 
 def _time_rows(planned: "TrainingPlan") -> list[_Row]:

@@ -151,7 +151,6 @@ _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMING = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
 _LIKE_TIMING = re.compile(r"\s*(?:\d+:[\d:.,]*\s*-+>|-->)")
 """Start of a line that is meant as the times of a cue."""
-_SHOWN = 40
 _TAG = re.compile(r"<[^<>\r\n]*>|\{\\[^}\r\n]*\}")
 _SPEAKER = re.compile(r"(?:<[^<>]*>)*\s*[-–—♪♫]")
 """Start of a line that does not continue the one before: speech of another person, or a song."""
@@ -169,7 +168,7 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[S
             yield from _read_cue(source, cue or [], is_vtt=is_vtt)
             cue, count = [], count + 1
         elif _LIKE_TIMING.match(match[0]):
-            shown = make_printable(match[0].strip()[:_SHOWN])
+            shown = make_printable(match[0].strip()[:40])
             raise DataError(
                 f"{options.name}: line {line_number}: `{shown}` is not a time such as `{example}`"
             )
