@@ -5,6 +5,7 @@
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from ruamel.yaml.representer import SafeRepresenter
 from mt.config.base import Section
 from mt.config.problems import (
     REMOVED_DEFAULTS,
+    REMOVED_KEYS,
     RENAMED_KEYS,
     config_error,
     fields,
@@ -29,9 +31,13 @@ from mt.config.problems import (
 from mt.config.root import Config
 from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.errors import ConfigError, did_you_mean
-from mt.runs import CONFIG_FILE, JOURNAL_FILE
+from mt.runs import CONFIG_FILE, EXPORT_FILE, JOURNAL_FILE, MODEL_FILE, TOKENIZER_FOLDER
 
 S = TypeVar("S", bound=Section)
+_BESIDE_STORED = (JOURNAL_FILE, MODEL_FILE, EXPORT_FILE, TOKENIZER_FOLDER)
+"""Names beside a config that `mt` has written."""
+_USUAL_TYPOS = 0.15
+_logger = logging.getLogger(__name__)
 _PRESET = ("model", "preset")
 """Key whose override replaces the section: otherwise the file's sizes would undo the preset."""
 _LOCATION = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
@@ -47,8 +53,11 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     document = read_document(path)
     for key, default in REMOVED_DEFAULTS.items():
         document = replace(document, values=_without(document.values, key.split("."), default))
-    if path.name == CONFIG_FILE and (path.parent / JOURNAL_FILE).exists():
-        document = replace(document, values=_with_present_keys(document.values))
+    if path.name == CONFIG_FILE and any((path.parent / name).exists() for name in _BESIDE_STORED):
+        values, ignored = _with_present_keys(document.values)
+        document = replace(document, values=values)
+        if ignored:
+            _logger.warning("%s: ignored, from an earlier version: %s", path, ", ".join(ignored))
     document = reduce(_with_override, overrides, document)
     return validate_document(Config, document, file=str(path))
 
@@ -197,8 +206,11 @@ def _without(tree: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str,
     return tree
 
 
-def _with_present_keys(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of an older run with renamed keys, and without protocols of five keys."""
+def _with_present_keys(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the config of an older run in today's keys, and what of it is ignored.
+
+    Removed keys of the model are left in place, because without them it would be another model.
+    """
     for old, new in RENAMED_KEYS.items():
         value = _value_at(values, old.split("."))
         if value is not None:
@@ -209,7 +221,36 @@ def _with_present_keys(values: dict[str, Any]) -> dict[str, Any]:
     if any(isinstance(score.get("protocol"), dict) for score in scores):
         scores = [{**score, "protocol": ""} for score in scores]
         values = _with_value(values, ("evaluation", "published"), scores)
-    return values
+    shares = _value_at(values, ("data", "augmentation"))
+    if isinstance(shares, dict):
+        strength = "strong" if shares.get("typos", 0) > _USUAL_TYPOS else "on"
+        values = _with_value(values, ("data", "augmentation"), strength)
+    if _value_at(values, ("data", "cleaning", "control_characters")) is True:
+        values = _with_value(values, ("data", "cleaning", "control_characters"), "reject")
+    values = _with_columns(values)
+    ignored = []
+    for key in REMOVED_KEYS:
+        name, _, removed = key.partition(": ")
+        value = _value_at(values, name.split("."))
+        if value is None or name.startswith("model.") or (removed and value != removed):
+            continue
+        values = _without(values, name.split("."), value)
+        ignored.append(f"{name}: {value}")
+    return values, ignored
+
+
+def _with_columns(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a tree whose corpora name columns and fields of both sides in one key."""
+    tree = {
+        key: _with_columns(value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+    }
+    for kind, usual in (("column", (0, 1)), ("field", (None, None))):
+        names = f"source_{kind}", f"target_{kind}"
+        if tree.keys() & set(names):
+            sides = zip(names, usual, strict=True)
+            tree["columns"] = [tree.pop(name, default) for name, default in sides]
+    return tree
 
 
 def _value_at(tree: Any, keys: Iterable[str]) -> Any:

@@ -321,6 +321,8 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 def stdin_chunks() -> Iterator[bytes]:
     """Yield the bytes of stdin as soon as they arrive."""
+    if sys.stdin is None:
+        raise UserError("standard input is closed; name a file or open a pipe")
     stdin = sys.stdin.buffer
     read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
     return iter(lambda: read(_CHUNK_BYTES), b"")

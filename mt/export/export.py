@@ -1,7 +1,6 @@
 """Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally."""
 
 import logging
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from mt.config import DataConfig
 from mt.config.decoding import ONE_SEARCH, DecodingConfig
+from mt.config.loading import dump_config, load_config
 from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
@@ -26,8 +26,8 @@ from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
-from mt.files import hash_file, open_aside, put_in_place, require_file, write_json
-from mt.model.device import select_device
+from mt.files import hash_file, open_aside, put_in_place, require_file, write_json, write_text
+from mt.model.device import available_devices
 from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
@@ -220,7 +220,8 @@ def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str
     """Return why a run that was trained on this machine gets no export, or None."""
     if find_spec("ctranslate2") is None:
         return f"it needs CTranslate2: {install_hint('ctranslate2')}"
-    if (device := select_device(training.device).type) != "cpu":
+    device = available_devices()[0] if training.device == "auto" else training.device
+    if device != "cpu":
         return f"the training device is {device}; `mt export` exports at any time"
     return describe_unsupported(decoding)
 
@@ -266,7 +267,8 @@ def _write_ctranslate2(
         quantization=None if quantization == "none" else quantization,
     )
     copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-    shutil.copyfile(finished.folder / CONFIG_FILE, folder / CONFIG_FILE)
+    config = load_config(finished.folder / CONFIG_FILE)
+    write_text(folder / CONFIG_FILE, dump_config(config))
     exported = Exported(
         kind="ctranslate2",
         quantization=quantization,

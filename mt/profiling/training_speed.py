@@ -12,7 +12,7 @@ import torch
 
 from mt.config import Config, TrainingConfig
 from mt.data.batches import TARGET
-from mt.model.device import keep_freed_memory, select_device
+from mt.model.device import keep_freed_memory
 from mt.profiling.cost import (
     count_training_flops,
     list_products,
@@ -100,7 +100,7 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
 def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, AutoSettings]]:
     """Yield a new training in a temporary folder, which ends after `updates`, and its settings."""
     keep_freed_memory()
-    world = World(device=select_device(config.training.device))
+    world = World(device_name=config.training.device)
     corpora = read_corpora(config)
     settings = resolve(config, world.device, corpora.scan)
     config = settings.config

@@ -20,10 +20,10 @@ from mt.data.splits import CorpusScan, ReadSplit, open_training_corpora, read_sp
 from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
+from mt.data.tokenizer_training import TokenizerText, copied_layout, provide_tokenizer
 from mt.doctor.check import CorpusWatch, check_languages
 from mt.errors import ConfigError
-from mt.runs import LineShape
+from mt.runs import LineShape, check_finished
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 
@@ -130,16 +130,21 @@ class ReadCorpora:
 def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     """Read all corpora once; the training corpora of a resumed run for their checksums alone.
 
-    Validation and test splits are read first, so that their faults show before those of the
-    training corpora. Raises DataError if a corpus is unreadable.
+    A run or tokenizer that the config names is looked for first. Validation and test splits are
+    read next, so that their faults show before those of the training corpora. Raises DataError if
+    a corpus is unreadable, and RunError for a run or tokenizer that is missing.
     """
     data = config.data
+    origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
+    if not resuming and config.training.init_from is not None:
+        check_finished(config.training.init_from)
+    if not resuming and origin is not None:
+        copied_layout(origin)
     corpora, splits = open_training_corpora(data), read_splits(data)
     scan, text, checks = None, None, dict[str, QuickCheck]()
     if resuming:
         checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
     else:
-        origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         watches: dict[str, CorpusWatch] = {}
         own = data.for_source(data.valid)

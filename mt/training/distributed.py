@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -43,11 +44,17 @@ class World:
     size: int = 1
     local_rank: int = 0
     """Rank among the processes of the same host."""
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    device_name: str = "cpu"
+    """Device that the config names."""
     group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
     """Process group of an update's collectives."""
     patient_group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
     """Process group of `broadcast` and `barrier`, on which ranks may wait for hours."""
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Device of this rank; raises UserError where this machine has none of its name."""
+        return self.place(select_device(self.device_name))
 
     @property
     def is_main(self) -> bool:
@@ -183,7 +190,7 @@ def sync_gradients(module: nn.Module, *, enabled: bool) -> AbstractContextManage
 def connect_ranks(device_name: str) -> Iterator[World]:
     """Connect the ranks that torchrun has started; without torchrun there is one.
 
-    `device_name` is the value of `training.device`; `World.device` is this rank's own.
+    `device_name` is the value of `training.device`; `World.device` is chosen at its first use.
     UserErrors name the rank. Where a collective fails, one rank of each host raises a UserError
     with the ranks that do not answer any more, and the others exit.
     """
@@ -192,10 +199,10 @@ def connect_ranks(device_name: str) -> Iterator[World]:
         for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
     )
     try:
-        device = World(rank, size, local_rank).place(select_device(device_name))
         if size == 1:
-            yield World(device=device)
+            yield World(device_name=device_name)
             return
+        device = World(rank, size, local_rank, device_name).device
         if device.type == "cuda":
             torch.cuda.set_device(device)
         try:
@@ -215,7 +222,7 @@ def connect_ranks(device_name: str) -> Iterator[World]:
                 timeout=TIMEOUT,
             )
             patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-            yield World(rank, size, local_rank, device, dist.group.WORLD, patient)
+            yield World(rank, size, local_rank, device_name, dist.group.WORLD, patient)
             dist.destroy_process_group()
         except RuntimeError as error:
             if not isinstance(error, dist.DistError) and "gloo" not in str(error):

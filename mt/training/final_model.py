@@ -1,19 +1,18 @@
 """The final model: the mean of checkpoints, at the end of a run and for `mt average`."""
 
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import nn
 
 from mt.config import TrainingConfig
-from mt.config.loading import load_config
+from mt.config.loading import dump_config, load_config
 from mt.config.training import LoraConfig
 from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
 from mt.evaluation.model_card import render_card, update_card
-from mt.files import open_aside, read_json, replace_file
+from mt.files import open_aside, read_json, replace_file, write_text
 from mt.model.device import select_device
 from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
@@ -157,7 +156,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
     provenance = Provenance(score, updates[-1], updates, data.pair_counts, ends_of(plain))
     with open_aside(output) as temporary:
         copy = RunFolder(temporary)
-        shutil.copyfile(folder.config, copy.config)
+        write_text(copy.config, dump_config(load_config(folder.config)))
         copy_tokenizer(folder.tokenizer, copy.tokenizer)
         base = folder.initial_weights()
         _write_model(copy, plain.lora, learner.model, data, provenance, base)

@@ -265,6 +265,8 @@ def _holds_no_training(folder: RunFolder) -> bool:
         return True
     if folder.config.name not in names or not names <= own_names:
         return False
+    if folder.corpora.exists():
+        return True
     try:
         return dump_config(load_config(folder.config)) == folder.config.read_text(encoding="utf-8")
     except (ConfigError, ValueError):

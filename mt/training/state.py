@@ -108,10 +108,17 @@ class TrainState:
         return max((update for update in updates if update < self.health.well_at), default=None)
 
     def keep(self, *, best: int, last: int) -> None:
-        """Add the current update to the last checkpoints, and drop those that are not kept."""
+        """Add the current update to the last checkpoints, and drop those that are not kept.
+
+        While the run is not healthy, the newest checkpoint from before is kept too.
+        """
         if self.update not in self.last:
             self.last.append(self.update)
+        healthy = self.last_healthy_checkpoint
         self.best, self.last = self.best[:best], self.last[-last:]
+        kept = {*self.last, *(ranked.update for ranked in self.best)}
+        if healthy is not None and self.health.well_at < self.update and healthy not in kept:
+            self.last.insert(0, healthy)
 
     def as_json(self) -> dict[str, object]:
         """Return plain data."""

@@ -81,6 +81,7 @@ def train(config: Config, run: Path) -> str:
                     text = dump_config(config)
                     write_text(folder.config, text)
                 config = world.broadcast(config)
+                settings = corpora = None  # the samples of the scan
                 with interruptible() as interruption:
                     result = Trainer(config, folder, data, world, interruption).run()
                 data.close()

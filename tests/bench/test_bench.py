@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -66,11 +67,13 @@ def test_startup(script: Script) -> None:
 
 
 def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
-    exported, text = tmp_path / "exported", tmp_path / "text.en"
-    assert export_ctranslate2(finished_run, exported, device="cpu").failure is None
+    run, text = tmp_path / "run", tmp_path / "text.en"
+    shutil.copytree(finished_run, run)
+    exported = run / "ctranslate2"
+    assert export_ctranslate2(run, exported, device="cpu").failure is None
     text.write_text("one two three\nfour five\n" * 9, encoding="utf-8")
     *rounds, of_exported, of_run, of_torch = script.run(
-        "decoding", finished_run, exported, text, "--rounds", 2
+        "decoding", run, exported, text, "--rounds", 2
     )
     assert len(rounds) == 2
     assert of_exported.startswith("exported: ")
