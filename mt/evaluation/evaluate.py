@@ -20,7 +20,6 @@ from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once
-from mt.evaluation.model_card import render_card, update_card
 from mt.evaluation.passport import (
     InputPath,
     list_model_files,
@@ -28,7 +27,14 @@ from mt.evaluation.passport import (
     write_passport,
 )
 from mt.evaluation.robustness import RobustnessCard, make_variants, score_variants
-from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
+from mt.evaluation.run_info import (
+    ROBUSTNESS_SUFFIX,
+    choose_split,
+    read_config,
+    render_card,
+    update_card,
+    weights_sha256,
+)
 from mt.evaluation.scores import (
     Evaluation,
     check_metrics,

@@ -11,7 +11,7 @@ from mt.config.loading import dump_config, load_config
 from mt.config.training import LoraConfig
 from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
-from mt.evaluation.model_card import render_card, update_card
+from mt.evaluation.run_info import render_card, update_card
 from mt.files import open_aside, read_json, replace_file, write_text
 from mt.model.device import select_device
 from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors

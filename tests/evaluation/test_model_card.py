@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt.evaluation.evaluate import evaluate_run
-from mt.evaluation.model_card import render_card, update_card
-from mt.evaluation.run_info import read_info
+from mt.evaluation.run_info import read_info, render_card, update_card
 
 
 def rows(card: str, heading: str) -> list[list[str]]:
