@@ -74,7 +74,7 @@ def open_aside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[None]:
-    """Exclude other processes by a lock file; wait for one that has it, or raise `busy`.
+    """Exclude other processes by a lock file; wait for the holder, or raise `busy`.
 
     No-op without file locks, as on Windows and some network file systems.
     """

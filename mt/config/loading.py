@@ -254,7 +254,7 @@ def _with_columns(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value_at(tree: Any, keys: Iterable[str]) -> Any:
-    """Return the value of a path; None if there is none."""
+    """Return the value of a path; None where a key is missing."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree

@@ -71,7 +71,7 @@ class TsvPairs(FileSource):
     """Tab-separated columns; quotation marks and `NA` have no special meaning."""
 
     columns: tuple[int, int]
-    """Of the source and the target side, from 0."""
+    """Source and target column, from 0."""
 
     def read(self) -> Iterator[SentencePair]:
         """Split each line at its tabs."""
@@ -120,7 +120,7 @@ class JsonlPairs(FileSource):
     """One JSON object per line; blank lines are skipped."""
 
     fields: tuple[str, str]
-    """Of the source and the target side, with dots for nesting."""
+    """Source and target field, with dots for nesting."""
 
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""

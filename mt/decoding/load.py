@@ -216,7 +216,7 @@ def read_tensors(
 
 
 def _add_adapter(finished: FinishedRun, run: Path) -> FinishedRun:
-    """Return a run with the low-rank matrices of another one that were trained on its weights."""
+    """Return a run with low-rank matrices that another run has trained on its weights."""
     from safetensors import SafetensorError, safe_open
 
     from mt.model.weights import merge_low_rank

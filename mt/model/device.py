@@ -29,7 +29,7 @@ class DeviceTraits:
     joins_products: bool = False
     """In training, one product of joined matrices is faster than one product for each."""
     vocabulary_multiple: int = 1
-    """Products with the output matrix use the tensor cores well for multiples of so many rows."""
+    """Multiple of rows for which products with the output matrix use the tensor cores well."""
     max_logits: int = 2**27
     """Largest number of logits in memory at once: the size of the caches, or half a GiB in fp32."""
     runs_out_late: bool = False

@@ -176,7 +176,7 @@ class BatchFitter:
     def run(
         self, attempt: Callable[[list[Batch]], T], batches: Sequence[Batch], *, update: int
     ) -> T:
-        """Call `attempt` with the batches on the device; halve one that does not fit, and repeat.
+        """Call `attempt` with the batches on the device, in halves where they do not fit.
 
         Dropout is seeded before. `attempt` raises BatchTooLarge; the gradients that it has added
         until then are dropped.
