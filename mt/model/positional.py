@@ -1,6 +1,8 @@
 """Position encodings: sinusoidal, learned, relative, ALiBi and rotary."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +32,7 @@ class Positional(nn.Module):
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__()
         self.side = side
+        del config
 
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add positions to embeddings x [B T D], whose first column is at position `first`."""
@@ -51,9 +54,9 @@ class Positional(nn.Module):
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""
         return heads
 
-    def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Attend with queries [B H T K], keys and values: by default as `attention` does."""
-        return attention(q, k, v, mask)  # type: ignore[no-any-return]
+    def choose_attention(self, attention: Attention) -> Callable[..., Tensor]:
+        """Return the function that attends with queries, keys and values: `attention` itself."""
+        return attention
 
 
 class Sinusoidal(Positional):
@@ -139,6 +142,10 @@ class RelativeLayer(Positional):
         self.values = nn.Parameter(torch.empty(rows, config.value_width))
         nn.init.xavier_uniform_(self.keys)
         nn.init.xavier_uniform_(self.values)
+
+    def choose_attention(self, attention: Attention) -> Callable[..., Tensor]:
+        """Return `attend` with the projections of `attention`."""
+        return partial(self.attend, attention)
 
     def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Attend with a^K added to keys and a^V to values (equations 3 and 4).

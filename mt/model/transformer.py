@@ -272,7 +272,8 @@ class SelfAttention(nn.Module):
         """Map x [B T D] to [B T D]."""
         keys, values, queries = self.attention.project_all(x)
         keys, queries = positional.rotate(keys, 0), positional.rotate(queries, 0)
-        return positional.attend(self.attention, queries, keys, values, mask)
+        attend = positional.choose_attention(self.attention)
+        return attend(queries, keys, values, mask)
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
         """Append the newest tokens x [B K D] to the cache and attend to it where `mask` allows.
@@ -289,8 +290,8 @@ class SelfAttention(nn.Module):
         keys = positional.rotate(keys, cache.tokens)
         queries = positional.rotate(self.attention.project_queries(rows), cache.tokens)
         cache.append(side_by_side(keys), side_by_side(values))
-        queries = side_by_side(queries)
-        return positional.attend(self.attention, queries, cache.keys, cache.values, mask)
+        attend = positional.choose_attention(self.attention)
+        return attend(side_by_side(queries), cache.keys, cache.values, mask)
 
 
 @dataclass
