@@ -1,12 +1,12 @@
 """Speed of `mt translate` compared to CTranslate2 alone, from text file to text file.
 
-    mt export runs/my --to ctranslate2 --output exported
-    python bench/decoding.py runs/my exported text.en --rounds 5 --set decoding.beam=5
+    mt export runs/my --to ctranslate2
+    python bench/decoding.py runs/my runs/my/ctranslate2 text.en --rounds 5 --set decoding.beam=5
 
 Four programs take turns: CTranslate2 in a bare loop over prepared tokens, and `mt translate` with
 the exported folder, with the run, and with the run and `decoding.engine=torch`. The bare loop skips
 detokenisation and uses CTranslate2's default ranking; the batches are the same. Loading the model
-and the export of the run, which is made if it is not in the cache, are not timed.
+is not timed.
 """
 
 import argparse
