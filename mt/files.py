@@ -23,6 +23,7 @@ _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 
 LARGEST_JSON = 64 << 20
 """Bytes of the largest JSON file that is read; vocabularies are the largest of real models."""
+_ENDLESS = {Path("/dev", name) for name in ("zero", "full", "random", "urandom")}
 T = TypeVar("T")
 
 
@@ -158,11 +159,13 @@ def resolved(path: Path) -> Path:
 def require_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 
-    A pipe or device is accepted, a folder is not.
+    A pipe or terminal is accepted; a folder and a device without an end are not.
     """
     if path.is_dir():
         raise DataError(f"{path}: is a folder, a file was expected")
     if path.exists():
+        if path.resolve() in _ENDLESS:
+            raise DataError(f"{path}: is a device without an end, a file was expected")
         return path
     where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
     if not path.parent.is_dir():

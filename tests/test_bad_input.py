@@ -517,10 +517,9 @@ def test_full_disk_keeps_the_existing_translation(refused: Refused) -> None:
 @pytest.mark.parametrize(
     ("command", "function"),
     [
-        ("average run --output new", "sendfile"),
         ("average run --output new", "fsync"),
         ("data clean tiny.yaml --out new --set data.cleaning.normalize_spaces=true", "fsync"),
-        ("export run --to ctranslate2 --output new", "sendfile"),
+        ("export run --to ctranslate2 --output new", "fsync"),
         ("export run --to huggingface --output new", "fsync"),
         ("import marian --run new", "fsync"),
     ],

@@ -6,6 +6,7 @@ attention counts in full.
 """
 
 import statistics
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -178,7 +179,13 @@ def _measure_rate(product: MatrixProduct, device: torch.device, dtype: torch.dty
         "result": torch.empty(rows, columns, device=device, dtype=dtype),
     }
     statement, threads = "torch.mm(inputs, weight.T, out=result)", torch.get_num_threads()
-    timer = Timer(statement, globals={"torch": torch, **matrices}, num_threads=threads)
+
+    def read_clock() -> float:
+        synchronize(device)
+        return time.perf_counter()
+
+    names = {"torch": torch, **matrices}
+    timer = Timer(statement, timer=read_clock, globals=names, num_threads=threads)
     count = max(1, round(SAMPLE_SECONDS / timer.timeit(1).mean))
     seconds = statistics.median(timer.timeit(count).mean for _ in range(SAMPLES))
     return 2 * rows * inner * columns / seconds
