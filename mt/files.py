@@ -183,6 +183,19 @@ def require_regular_file(path: Path) -> Path:
     return path
 
 
+def require_run_file(run: Path, name: str) -> None:
+    """Raise RunError, with the nearest folder, unless the folder `run` has a file of this name."""
+    if (run / name).is_file():
+        return
+    if run.is_dir():
+        raise RunError(f"{run}: not a run folder, {name} is missing")
+    if run.exists():
+        raise RunError(f"{run}: is a file, a run folder was expected")
+    siblings = run.parent.iterdir() if run.parent.is_dir() else ()
+    near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
+    raise RunError(f"{run}: no such run folder{near}")
+
+
 def check_regular(path: Path, error: type[UserError] = RunError) -> None:
     """Raise an error of the given type for a folder, pipe or device, OSError for a missing file.
 

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mt.errors import RunError, did_you_mean
+from mt.errors import RunError
 from mt.files import (
     check_sha256,
     hash_file,
     read_json,
     read_versioned,
+    require_run_file,
     validate_values,
     write_json,
 )
@@ -93,15 +94,7 @@ def read_manifest(checkpoint: Path) -> dict[str, ListedFile]:
 
 def check_run_folder(run: Path) -> None:
     """Raise RunError, with the nearest name, unless a folder is that of a run, finished or not."""
-    if (run / CONFIG_FILE).is_file():
-        return
-    if run.is_dir():
-        raise RunError(f"{run}: not a run folder, {CONFIG_FILE} is missing")
-    if run.exists():
-        raise RunError(f"{run}: is a file, a run folder was expected")
-    siblings = run.parent.iterdir() if run.parent.is_dir() else ()
-    near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
-    raise RunError(f"{run}: no such run folder{near}")
+    require_run_file(run, CONFIG_FILE)
 
 
 def is_finished(run: Path) -> bool:
@@ -302,7 +295,7 @@ class ModelRecord:
             description = read_versioned(path / MODEL_FILE, Description, MODEL_FORMAT)
             length, shape = description.longest_source, description.line_shape
             return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)
-        check_run_folder(path)
+        require_run_file(path, CONFIG_FILE)
         if has_model:
             raise RunError(f"{path}: the run folder is not complete, {WEIGHTS_FILE} is missing")
         raise RunError(
