@@ -136,7 +136,7 @@ class Translator:
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
         self.starts = line_shape.starts if line_shape else ()
         self.advice = ""
-        """How to translate faster, logged once before the first long search."""
+        """Advice for a faster translation, logged once before the first long search."""
 
     @classmethod
     def load(
