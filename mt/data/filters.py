@@ -20,9 +20,9 @@ from importlib.metadata import version
 from typing import Any
 
 from mt.config.data import CleaningConfig, DataConfig, HeldOutSource
+from mt.data.numbers import numbers_differ
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import open_source
-from mt.data.verbatim import numbers_differ
 from mt.errors import DataError, install_hint
 from mt.languages import base_language, count_in, in_letters, letters_in, script_share
 

@@ -17,7 +17,7 @@ from mt.data.filters import (
     length_ratio,
     looks_tokenized,
 )
-from mt.data.verbatim import numbers_differ
+from mt.data.numbers import numbers_differ
 from mt.languages import base_language
 
 MAX_LINES_SHOWN = 3

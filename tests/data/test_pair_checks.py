@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mt.data import filters
 from mt.data import filters as checks
 from mt.data.filters import identify, in_other_language
-from mt.data.verbatim import numbers_differ
+from mt.data.numbers import numbers_differ
 from mt.errors import DataError
 from tests.factories import LINES_OF_TEXT
 
