@@ -3,11 +3,12 @@
 import codecs
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress, islice, tee
+from itertools import compress, islice, tee
 from pathlib import Path
 
 from mt.data.corpus_files import LONGEST_LINE, read_chunks
@@ -25,7 +26,16 @@ from mt.documents.gettext import read_po
 from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
 from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
-from mt.documents.segments import DocumentText, Format, Item, Options, Reader, TranslatedLine
+from mt.documents.segments import (
+    DocumentText,
+    Format,
+    Item,
+    Options,
+    Reader,
+    RefusedTranslationError,
+    Replacement,
+    TranslatedLine,
+)
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
 from mt.files import require_file
@@ -99,20 +109,29 @@ class SourceDocument:
         self,
         options: Options,
         translate: Callable[[Iterator[DocumentText]], Iterator[TranslatedLine]],
+        refuse: Callable[[int, str], None] = lambda _text_number, _reason: None,
     ) -> Iterator[bytes]:
         """Yield the document with the translation of each text, in order.
 
-        `translate` may read ahead; it returns one line for each text.
+        `translate` may read ahead; it returns one line for each text. An item with a refused
+        translation keeps its source: `refuse` gets the number of its first text and the reason.
         """
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
         yield self._encode(self.text[: len(self.text) - len(text)])
         reading, writing = tee(self.read_items(options))
         translations = translate(part for item in reading for part in item.texts)
-        end = 0
+        end, text_number = 0, 1
         for item in writing:
             assert item.start >= end, "items are in order"
-            yield self._encode(text[end : item.start] + item.render(translations))
+            lines = list(islice(translations, len(item.texts)))
+            try:
+                rendered = item.render(iter(lines))
+            except RefusedTranslationError as refused:
+                refuse(text_number, str(refused))
+                rendered = text[item.start : item.end]
+            yield self._encode(text[end : item.start] + rendered)
             end = item.end
+            text_number += len(lines)
         yield self._encode(text[end:])
 
     def _encode(self, text: str) -> bytes:
@@ -204,12 +223,7 @@ def translate_document(
     translator = load_for_files(run, overrides=overrides, device=device)
     direction = translator.direction
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
-    total, texts = 0, chain.from_iterable(item.texts for item in document.read_items(options))
-    for total, text in enumerate(texts, 1):
-        if len(text.text) > LONGEST_LINE:
-            raise DataError(
-                f"{name}: text {total} has more than {LONGEST_LINE:,} characters; divide it"
-            )
+    total = _count_texts(document, options)
     if not total:
         _logger.warning("%s: has no text to translate", name)
     with ExitStack() as stack:
@@ -225,7 +239,27 @@ def translate_document(
                 bar.update()
                 yield TranslatedLine(translation.text, links)
 
-        out.writelines(document.translate(options, translate))
+        def refuse(text_number: int, reason: str) -> None:
+            _logger.warning("text %d: keeps its source: %s", text_number, reason)
+
+        out.writelines(document.translate(options, translate, refuse))
+
+
+def _count_texts(document: SourceDocument, options: Options) -> int:
+    """Return the number of texts to translate; log the number of those that stay as they are."""
+    total, kept = 0, Counter[str]()
+    for item in document.read_items(options):
+        total += len(item.texts)
+        if any(len(text.text) > LONGEST_LINE for text in item.texts):
+            raise DataError(
+                f"{options.name}: text {total} has more than {LONGEST_LINE:,} characters; divide it"
+            )
+        if isinstance(item, Replacement) and item.kept:
+            kept[item.kept] += 1
+    if kept:
+        counts = ", ".join(f"{count} {reason}" for reason, count in kept.items())
+        _logger.info("%s: not translated: %s", options.name, counts)
+    return total
 
 
 def translate_texts(

@@ -35,6 +35,10 @@ class TranslatedLine:
     """Aligned parts of the text and its translation; without any, tags return in proportion."""
 
 
+class RefusedTranslationError(Exception):
+    """Translation that a document cannot take; its item keeps the source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Text to translate, and the place in the document where its translation goes."""
@@ -61,7 +65,10 @@ class Segment:
         )
 
     def render(self, translations: Iterator[TranslatedLine]) -> str:
-        """Return the markup with one translation for each of `texts`."""
+        """Return the markup with one translation for each of `texts`.
+
+        Raises RefusedTranslationError, with the reason, for a translation that would damage it.
+        """
         translated = next(translations)
         translation = translated.text
         edits = [
@@ -92,6 +99,8 @@ class Replacement:
     start: int
     end: int
     text: str
+    kept: str = ""
+    """Plural noun for texts that are not offered for translation, such as "fuzzy messages"."""
 
     @property
     def texts(self) -> tuple[DocumentText, ...]:
@@ -103,7 +112,39 @@ class Replacement:
         return self.text
 
 
-Item = Segment | Replacement
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Changes of a document that are made together, or not at all if a translation is refused."""
+
+    source: str
+    """The document."""
+    items: tuple[Segment | Replacement, ...]
+
+    @property
+    def start(self) -> int:
+        """Start of the first change."""
+        return self.items[0].start
+
+    @property
+    def end(self) -> int:
+        """End of the last change."""
+        return self.items[-1].end
+
+    @property
+    def texts(self) -> tuple[DocumentText, ...]:
+        """Texts of all changes."""
+        return tuple(text for item in self.items for text in item.texts)
+
+    def render(self, translations: Iterator[TranslatedLine]) -> str:
+        """Return the changed part of the document; raises RefusedTranslationError like its items."""
+        rendered, end = [], self.start
+        for item in self.items:
+            rendered += [self.source[end : item.start], item.render(translations)]
+            end = item.end
+        return "".join(rendered)
+
+
+Item = Segment | Replacement | Entry
 """Change of a document. The items of a document are in order and do not overlap."""
 
 
