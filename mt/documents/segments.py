@@ -136,7 +136,7 @@ class Entry:
         return tuple(text for item in self.items for text in item.texts)
 
     def render(self, translations: Iterator[TranslatedLine]) -> str:
-        """Return the changed part of the document; raises RefusedTranslationError like its items."""
+        """Return the changed part of the document; raise the errors of its items."""
         rendered, end = [], self.start
         for item in self.items:
             rendered += [self.source[end : item.start], item.render(translations)]
