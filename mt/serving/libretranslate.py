@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fastapi import HTTPException
+from pydantic import BaseModel, Field
 
 from mt.config.data import Direction
 from mt.data.filters import identify, in_other_language
@@ -17,19 +18,44 @@ INVALID = 400
 AUTO = "auto"
 _FIELDS = ("q", "source", "target", "format", "api_key")
 _SHOWN = 20
-REQUEST_SCHEMA = {
-    "title": "LibreTranslate's request",
+SOME_TEXT = {"type": "string", "minLength": 1}
+"""JSON schema of a text that is not empty."""
+_KEY_SCHEMA = {"type": ["string", "null"]}
+DETECT_SCHEMA = {
     "type": "object",
-    "required": ["q", "source", "target"],
-    "properties": {
-        "q": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-        "source": {"type": "string", "description": "Language code, or `auto`."},
-        "target": {"type": "string"},
-        "format": {"enum": [*get_args(TextFormat)], "default": "text"},
-        "alternatives": {"type": "integer", "minimum": 0, "default": 0},
-        "api_key": {"type": "string"},
-    },
+    "required": ["q"],
+    "properties": {"q": SOME_TEXT, "api_key": _KEY_SCHEMA},
 }
+
+
+def describe_request(direction: Direction, *, is_form: bool) -> dict[str, Any]:
+    """Return the JSON schema of a request to translate; a form cannot hold an empty list."""
+    return {
+        "title": "LibreTranslate's request",
+        "type": "object",
+        "required": ["q", "source", "target"],
+        "properties": {
+            "q": {
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "array", "items": {"type": "string"}, "minItems": int(is_form)},
+                ]
+            },
+            "source": {"enum": [direction.source, AUTO]},
+            "target": {"enum": [direction.target]},
+            "format": {"enum": [*get_args(TextFormat)], "default": "text"},
+            "alternatives": {"type": "integer", "minimum": 0, "default": 0},
+            "api_key": _KEY_SCHEMA,
+        },
+    }
+
+
+class LibreAnswer(BaseModel):
+    """Answer to a request to translate: lists for a list of texts, for the schema of the API."""
+
+    translated_text: str | list[str] = Field(alias="translatedText")
+    detected_language: Any = Field(None, alias="detectedLanguage")
+    alternatives: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +121,11 @@ def read_texts(body: Any, limits: Limits) -> tuple[str, ...]:
 
 
 def read_key(body: Any) -> str | None:
-    """Return the field `api_key` of a body, or None without one."""
+    """Return the field `api_key` of a body, or None without one; raise HTTPException (400)."""
     key = body.get("api_key") if isinstance(body, dict) else None
-    return key if isinstance(key, str) else None
+    if not isinstance(key, str | None):
+        raise _invalid("`api_key`: a string was expected")
+    return key
 
 
 def detect_language(texts: Sequence[str]) -> list[dict[str, Any]]:

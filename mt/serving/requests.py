@@ -1,15 +1,16 @@
 """Requests: their access, bodies, limits, texts and counters."""
 
 import asyncio
+import collections
 import hmac
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import HTTPException, Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -22,7 +23,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
-from mt.documents.segments import Options, TranslatedLine
+from mt.documents.segments import DocumentText, Options, Replacement, TranslatedLine
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import require_file
 from mt.tables import make_printable
@@ -35,6 +36,8 @@ CLIENT_GONE = 499
 _ESCAPED_BYTES, _OTHER_BYTES = 12, 2**16
 _MOST_FIELDS = 100
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
+_ADDRESS = re.compile(r"[\d.]+|[0-9a-f:.]+:[0-9a-f:.]*")
+_LOCAL_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _KEY = re.compile(rb"[!-~]+")
 _LARGEST_KEY_FILE = 1 << 20
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
@@ -81,6 +84,8 @@ class Access:
     """Accepted API keys; empty: none is needed."""
     origins: tuple[str, ...] = ()
     """Other origins whose pages may use the server; `*` stands for all."""
+    host: str = ""
+    """Name that the server is asked to listen on."""
 
     def check_origin(self, request: Request) -> None:
         """Raise HTTPException (403) for a request by a page of an origin that is not allowed.
@@ -93,9 +98,24 @@ class Access:
             return
         is_own_page = request.headers.get("sec-fetch-site") == "same-origin"
         own_host = request.headers.get("host", "").lower()
-        if not is_own_page and origin.partition("://")[2].lower() != own_host:
+        is_other = not is_own_page and origin.partition("://")[2].lower() != own_host
+        if is_other or not (self.keys or self._is_own_name(own_host)):
             message = "pages of this origin may not use the server; see `mt serve --allow-origin`"
             raise HTTPException(403, message)
+
+    def _is_own_name(self, host: str) -> bool:
+        """Return True for a host that no stranger can point at this machine (DNS rebinding).
+
+        These are addresses, names without a dot, names of a local network, and allowed origins.
+        """
+        name = urlsplit(f"//{host}").hostname or ""
+        own = {urlsplit(origin).hostname for origin in self.origins} | {self.host}
+        return (
+            _ADDRESS.fullmatch(name) is not None
+            or "." not in name.rstrip(".")
+            or name.endswith(_LOCAL_NAMES)
+            or name in own
+        )
 
     def check_key(self, request: Request, *, missing: int, field: str | None = None) -> None:
         """Raise HTTPException unless the header or the field `api_key` has a key of the server.
@@ -187,28 +207,33 @@ async def receive_body(request: Request, limits: Limits) -> Request:
 
 
 async def read_body(request: Request, *, invalid: int) -> Any:
-    """Return a JSON body, or the fields of a form as a dict of strings.
+    """Return a JSON body, or the fields of a form as a dict, in which repeated fields are lists.
 
     A body that begins with a brace is JSON, even if its header calls it a form, as curl does.
     Raises HTTPException with a message of one line: `invalid` for a body that is not JSON, 400 for
-    a damaged form.
+    a damaged form, 415 for a compressed body.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise HTTPException(415, "the body is compressed; send it without `Content-Encoding`")
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_form = kind in {FORM, FORM_IN_PARTS} and not body.lstrip().startswith(b"{")
     try:
         if not is_form:
-            return json.loads(body)
+            return json.loads(body, object_pairs_hook=join_fields)
         if kind == FORM_IN_PARTS:
-            fields = request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=len(body))
-            async with fields as form:
-                return dict(form)
+            parts = request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=len(body))
+            async with parts as form:
+                return join_fields(form.multi_items())
         # Starlette reads bytes that are not escaped as Latin-1; curl sends them as UTF-8.
-        text = body.decode("utf-8")
-        values = parse_qs(
-            text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+        fields = parse_qsl(
+            body.decode("utf-8"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
         )
-        return {name: value for name, (value, *_) in values.items()}
+        return join_fields(fields)
     except json.JSONDecodeError as error:
         raise HTTPException(invalid, f"the body is not JSON: {error}") from None
     except (ValueError, RecursionError):
@@ -217,23 +242,37 @@ async def read_body(request: Request, *, invalid: int) -> Any:
         raise HTTPException(invalid, "the body cannot be read as JSON in UTF-8") from None
 
 
+def join_fields(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return fields by name; the value of a field that is given several times is a list."""
+    values: dict[str, list[Any]] = {}
+    for name, value in fields:
+        values.setdefault(name, []).append(value)
+    return {name: several if several[1:] else several[0] for name, several in values.items()}
+
+
+Refuse = Callable[[int, str], None]
+"""Function that receives the number of a text that keeps its source, and the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestText:
     """Lines of a text or file to translate."""
 
     lines: tuple[str, ...]
-    join: Callable[[Sequence[TranslatedLine]], bytes]
+    join: Callable[[Sequence[TranslatedLine], Refuse], bytes]
     """Function that returns the text, as UTF-8, or the file with other lines in place of these."""
     unit: Literal["line", "text"] = "text"
     has_tags: bool = False
     """True if links between lines and translations decide about the places of tags."""
+    kept: Mapping[str, int] = field(default_factory=dict)
+    """Number of texts by the reason for which they are not translated."""
 
 
 def read_text(text: str) -> RequestText:
     """Split a text at its line ends: newline, carriage return, or both."""
     parts = _LINE_END.split(text)
 
-    def join(lines: Sequence[TranslatedLine]) -> bytes:
+    def join(lines: Sequence[TranslatedLine], _: Refuse) -> bytes:
         pairs = zip((line.text for line in lines), (*parts[1::2], ""), strict=True)
         return "".join(part for pair in pairs for part in pair).encode()
 
@@ -264,13 +303,18 @@ def read_file(
 
 
 def _find_texts(document: SourceDocument, options: Options) -> RequestText:
-    texts = [text for item in document.read_items(options) for text in item.texts]
+    texts: list[DocumentText] = []
+    kept = collections.Counter[str]()
+    for item in document.read_items(options):
+        texts += item.texts
+        if isinstance(item, Replacement) and item.kept:
+            kept[item.kept] += 1
 
-    def join(lines: Sequence[TranslatedLine]) -> bytes:
-        return b"".join(document.translate(options, lambda _: iter(lines)))
+    def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
+        return b"".join(document.translate(options, lambda _: iter(lines), refuse))
 
     has_tags = any(text.has_tags for text in texts)
-    return RequestText(tuple(text.text for text in texts), join, has_tags=has_tags)
+    return RequestText(tuple(text.text for text in texts), join, has_tags=has_tags, kept=kept)
 
 
 class Metrics:

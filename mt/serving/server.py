@@ -55,7 +55,7 @@ def serve_run(
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", address.host)
-        name = run.resolve().name
+        name, access = run.resolve().name, replace(access, host=address.host.lower())
         build_server(translator, name, limits=limits, access=access).run(sockets=[listener])
 
 

@@ -1,6 +1,7 @@
 """HTTP application: the JSON API, LibreTranslate's API, documents, and the page."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -11,7 +12,8 @@ from typing import Annotated, Any, get_args
 from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -20,6 +22,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from mt import __version__
 from mt.config.data import Direction
 from mt.decoding.translator import Status
+from mt.documents.document import SUFFIXES
 from mt.documents.segments import TranslatedLine
 from mt.errors import DataError, did_you_mean
 from mt.serving.batching import (
@@ -28,9 +31,12 @@ from mt.serving.batching import (
     LineOptions,
 )
 from mt.serving.libretranslate import (
+    DETECT_SCHEMA,
     INVALID,
-    REQUEST_SCHEMA,
+    SOME_TEXT,
+    LibreAnswer,
     build_answer,
+    describe_request,
     detect_language,
     detect_sources,
     is_libretranslate,
@@ -50,6 +56,7 @@ from mt.serving.requests import (
     RequestText,
     TextFormat,
     check_size,
+    join_fields,
     read_body,
     read_file,
     read_html,
@@ -125,9 +132,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         (400, "Invalid request of LibreTranslate's API, or one without its API key."),
         (401, "No API key."),
         (403, "Wrong API key, or a page of an origin that is not allowed."),
+        (408, "The body is too slow."),
         (413, "Too many bytes, characters or lines."),
+        (415, "Compressed body."),
         (422, "Invalid request."),
         (429, "Too many lines in the queue; try again later."),
+        (501, "Language identification is not installed."),
         (503, "Too many concurrent requests; try again later. Or the server is being stopped."),
     )
 }
@@ -167,6 +177,8 @@ def build_app(
         about = {
             "status": status,
             "model": name,
+            "source": batcher.translator.direction.source,
+            "target": batcher.translator.direction.target,
             "characters": limits.characters,
             "alternatives": limits.alternatives,
             "bytes": limits.body_bytes,
@@ -174,11 +186,14 @@ def build_app(
         }
         return JSONResponse(about, code)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def counters() -> Response:
         """Return the counters in the text format of Prometheus."""
         return Response(metrics.as_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
+    for route in [route for route in app.routes if isinstance(route, APIRoute)]:
+        if "GET" in (route.methods or ()):
+            app.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
     return app
 
 
@@ -242,17 +257,22 @@ class _Service:
         return await _wait_unless_gone(request, future)
 
 
+def _describe_forms(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a body that is JSON or a form, as OpenAPI describes it."""
+    return {kind: {"schema": schema} for kind in ("application/json", FORM, FORM_IN_PARTS)}
+
+
 def _add_texts(app: FastAPI, service: _Service) -> None:
-    own_or_libre = {"anyOf": [TranslationRequest.model_json_schema(), REQUEST_SCHEMA]}
+    in_json = describe_request(service.direction, is_form=False)
+    own_or_libre = {"anyOf": [TranslationRequest.model_json_schema(), in_json]}
     content = {
+        **_describe_forms(describe_request(service.direction, is_form=True)),
         "application/json": {"schema": own_or_libre},
-        FORM: {"schema": REQUEST_SCHEMA},
-        FORM_IN_PARTS: {"schema": REQUEST_SCHEMA},
     }
 
     @app.post(
         TRANSLATE,
-        response_model=TranslationResponse,
+        response_model=TranslationResponse | LibreAnswer,
         responses=_ERRORS,
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
@@ -281,7 +301,13 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
         translations = [answer.text for answer in answers]
         return JSONResponse(build_answer(libre, translations, alternatives, detected))
 
-    @app.post("/detect", responses=_ERRORS)
+    @app.post(
+        "/detect",
+        responses=_ERRORS,
+        openapi_extra={
+            "requestBody": {"required": True, "content": _describe_forms(DETECT_SCHEMA)}
+        },
+    )
     async def detect(request: Request) -> JSONResponse:
         """Identify the language of the field `q`, as LibreTranslate does."""
         async with service.accept(request) as received:
@@ -297,31 +323,42 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
 
 
 def _add_documents(app: FastAPI, service: _Service) -> None:
+    suffixes = "|".join(suffix.removeprefix(".") for suffix in SUFFIXES)
+    name_schema = {"type": "string", "pattern": rf"^[^/]+\.({suffixes})$"}
     content_schema = {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}
 
     @app.post(
         DOCUMENT,
         response_class=Response,
         responses={200: content_schema, **_ERRORS},
-        openapi_extra={"requestBody": {"required": True, **content_schema}},
+        openapi_extra={
+            "parameters": [
+                {"name": "name", "in": "query", "required": True, "schema": name_schema},
+                {"name": "column", "in": "query", "schema": SOME_TEXT},
+            ],
+            "requestBody": {"required": True, **content_schema},
+        },
     )
-    async def translate_document(
-        request: Request, name: str = "", column: str | None = None
-    ) -> Response:
+    async def translate_document(request: Request) -> Response:
         """Translate the texts of a file, the body; everything else is kept byte for byte.
 
         The suffix of `name` is the format. `column` is a column of TSV, or a field of JSON lines.
+        The header `X-Not-Translated` of the answer counts the texts that keep their source.
         """
+        fields = join_fields(request.query_params.multi_items())
+        for field in ("name", "column"):
+            if isinstance(fields.get(field), list):
+                raise HTTPException(422, f"`{field}`: is given twice")
         async with service.accept(request) as received:
             service.access.check_key(request, missing=401)
-            path = PurePosixPath(name)
+            path = PurePosixPath(fields.get("name", ""))
             if not path.name:
                 raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
             direction, step = service.direction, service.limits.sentences
             content = await received.body()
             try:
                 file = await asyncio.to_thread(
-                    read_file, content, path.name, direction, column or None
+                    read_file, content, path.name, direction, fields.get("column") or None
                 )
             except DataError as error:
                 # The option of `mt translate` is a field here.
@@ -334,12 +371,19 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
                     request, lines, options, is_begun=bool(start)
                 )
                 texts += [answer.text for answer in answers]
-            translated = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
+            file_name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
             headers = {
-                "Content-Disposition": f"attachment; filename*=UTF-8''{translated}",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{file_name}",
                 "X-Content-Type-Options": "nosniff",
             }
-            return Response(await asyncio.to_thread(file.join, texts), 200, headers, _BYTES)
+            kept = Counter(file.kept)
+            translated = await asyncio.to_thread(
+                file.join, texts, lambda *_: kept.update(["texts with a refused translation"])
+            )
+            if kept:
+                counts = ", ".join(f"{count} {reason}" for reason, count in kept.items())
+                headers["X-Not-Translated"] = counts.encode("ascii", "replace").decode()
+            return Response(translated, 200, headers, _BYTES)
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:
@@ -398,6 +442,7 @@ async def _wait_unless_gone(request: Request, future: Future[list[LineAnswer]]) 
 
 
 def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
+    """Return the answer for a text from those for its lines."""
     translations = [answer.translation for answer in answers]
     scores: dict[str, float] = {}
     if len(translations) == 1:
@@ -410,13 +455,19 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         for position, line in enumerate(translations, start=1)
         for note in line.notes
     ]
+
+    def refuse(position: int, reason: str) -> None:
+        notes.append(f"{text.unit} {position}: keeps its source: {reason}")
+
     return TextAnswer(
-        text=text.join([answer.text for answer in answers]).decode(),
+        text=text.join([answer.text for answer in answers], refuse).decode(),
         status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(line.score for line in translations),
         notes=notes,
         alternatives=[
-            AlternativeAnswer(text=text.join([TranslatedLine(line)]).decode(), score=score)
+            AlternativeAnswer(
+                text=text.join([TranslatedLine(line)], lambda *_: None).decode(), score=score
+            )
             for line, score in scores.items()
         ],
     )

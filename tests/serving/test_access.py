@@ -92,12 +92,32 @@ def test_page_of_the_server_is_no_other_origin(serve: Serve, backwards: Build) -
     client = serve(backwards())
     for headers, status in (
         ({"Origin": f"http://127.0.0.1:{client.port}"}, 200),
-        ({"Origin": "https://Translate.org", "Host": "translate.org"}, 200),
         ({"Origin": "https://translate.org", "Sec-Fetch-Site": "same-origin"}, 200),
         ({"Origin": "https://translate.org", "Sec-Fetch-Site": "same-site"}, 403),
         ({"Origin": f"http://127.0.0.1:{client.port + 1}"}, 403),
     ):
         assert client.post(OWN, headers=headers)[0] == status, headers
+
+
+@pytest.mark.parametrize(
+    ("host", "access", "status"),
+    [
+        ("evil.example:8433", Access(), 403),
+        ("127.0.0.1.evil.example", Access(), 403),
+        ("evil.example", Access(origins=("https://other.org",)), 403),
+        ("Translate.org", Access(origins=("https://translate.org",)), 200),
+        ("translate.org:8433", Access(host="translate.org"), 200),
+        *[(host, Access(), 200) for host in ("[::1]:80", "10.0.0.7", "mt:8000", "box.local")],
+    ],
+)
+def test_strange_name_of_this_machine_is_refused(
+    host: str, access: Access, status: int, serve: Serve, backwards: Build
+) -> None:
+    client = serve(backwards(), access)
+    for fetched in ({}, {"Sec-Fetch-Site": "same-origin"}):
+        headers = {"Host": host, "Origin": f"http://{host}", **fetched}
+        assert client.post(OWN, headers=headers)[0] == status
+    assert client.post(OWN, headers={"Host": host})[0] == 200, "no page sent it"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_files_of_all_formats_come_back(serve: Serve, chinese: Translator) -> No
     ("query", "content", "status", "message"),
     [
         ("", b"ab", 422, "`name`: is missing, as in /document?name=page.html"),
+        ("?name=a.txt&name=b.txt", b"ab", 422, "`name`: is given twice"),
         ("?name=a.htlm", b"ab", 422, "did you mean `.htm`?"),
         ("?name=a%0Ab.txt.gz", b"ab", 422, "b.txt.gz: unknown suffix; known are"),
         ("?name=a.txt", b"\xff", 422, "a.txt: "),

@@ -71,6 +71,17 @@ def test_requests_and_answers(serve: Serve, french: Translator) -> None:
         (urlencode(ask | {"q": text}).encode(), FORM, {"translatedText": back}),
         ("source=fr&target=zh&q=\u00ea\u4e2d".encode(), FORM, {"translatedText": "\u4e2d\u00ea"}),
         (parts(ask | {"q": text}), PARTS, {"translatedText": back}),
+        (b"q=ab&source=fr&q=&target=zh&q=c", FORM, {"translatedText": ["ba", "", "c"]}),
+        (
+            parts(ask).removesuffix(b"--line--\r\n") + parts({"q": "c"}),
+            PARTS,
+            {"translatedText": ["ba", "c"]},
+        ),
+        (
+            b'{"q": "ab", "q": "c", "source": "fr", "target": "zh"}',
+            None,
+            {"translatedText": ["ba", "c"]},
+        ),
     ):
         assert client.post(body, headers=headers) == (200, expected), body
     [own] = client.post(b'{"texts": ["ab"]}', headers=FORM)[1]["translations"]
@@ -113,6 +124,7 @@ def test_invalid_requests_have_one_line_of_error(
     for body, headers, message in (
         (b"q=%ff&source=fr", FORM, not_utf8),
         (b"&".join([b"q=a"] * 101), FORM, not_utf8),
+        (b"q=a&source=fr&source=de&target=zh", FORM, "`source`: a string was expected"),
         (parts({"q": "ab"}), PARTS, "Invalid request: missing source parameter"),
         (parts({"q": "ab"}), {"Content-Type": "multipart/form-data"}, "Missing boundary"),
     ):

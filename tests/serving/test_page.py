@@ -129,6 +129,9 @@ def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browse
     text = ["  Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
     page.open(serve(translator).port)
     assert page.run("document.activeElement.id") == "input", "the input has the focus"
+    assert (
+        page.wait_for("document.querySelector('label[for=input]').textContent") == "Text (English)"
+    )
     page.type("#input", "\n".join(text))
     assert page.run("document.getElementById('count').textContent") == "72 of 20,000 characters"
     page.click("button[type=submit]")

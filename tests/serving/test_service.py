@@ -37,7 +37,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
 @given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028"])))
 def test_line_ends_are_preserved(parts: list[str]) -> None:
     text = read_text("".join(parts))
-    assert text.join([*map(TranslatedLine, text.lines)]) == "".join(parts).encode()
+    assert text.join([*map(TranslatedLine, text.lines)], lambda *_: None) == "".join(parts).encode()
     assert not any(end in line for line in text.lines for end in "\r\n")
 
 
@@ -239,8 +239,11 @@ def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build)
 def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     limits = {"characters": 20_000, "alternatives": 4, "bytes": 305_536, "api_key": False}
-    about = {"status": "ok", "model": "my run", **limits}
+    about = {"status": "ok", "model": "my run", "source": "en", "target": "en", **limits}
     assert json.loads(client.request("GET", "/health")[1]) == about
+    for path in ("/", "/health", "/languages", "/metrics"):
+        head, body = client.request("HEAD", path)
+        assert (head.status, body) == (200, b""), path
     described = json.loads(client.request("GET", "/openapi.json")[1])
     paths = {"/translate", "/document", "/detect", "/languages", "/health", "/metrics"}
     assert set(described["paths"]) == paths
