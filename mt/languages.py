@@ -45,6 +45,18 @@ UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf
 """Letters of scripts without spaces between words, as in a class of a regular expression."""
 FINAL_MARKS = ".!?…。！？।؟"
 """Marks that end a sentence."""
+_COUNTRIES = """
+ar eg eh iq jo ly ma qa sy ye, be by, bn bd, ca ad, cs cz, da dk, de at, dv mv, dz bt, el gr,
+en ag ai au bb bw bz ck dm fk fm gb gg gh gi gm gy im je jm lc lr mp mu mw nf nu nz pg pn pw sb
+en sz tc tv um us vc vg vu zm zw, es cl do ec gq gt hn mx ni pe pr py uy, fa ir,
+fr bf bj bl cd cf cg ci cm dj gf gp mc mf mq nc pf pm re td wf yt, he il, it va, ja jp, ka ge,
+kk kz, km kh, ko kp kr, my mm, ne np, nl aw bq cw sx, pt ao gw mz, ro md, si lk, sm ws, sq al xk,
+sr me rs, st ls, sv ax, sw ke tz, tg tj, ti er, tk tm, tl ph, uk ua, ur pk, vi vn, zh cn hk
+"""
+"""Main language of each country, then the countries whose codes are no codes of languages.
+
+`kr` is the exception: it is far more often Korea than Kanuri, which has the code `kau` as well.
+"""
 _WRITTEN_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz", "ii"})
 
 
@@ -86,6 +98,18 @@ def _named() -> dict[str, tuple[str, str]]:
         name = " ".join(words[len(codes) :])
         languages |= dict.fromkeys(codes, (codes[0], name))
     return languages
+
+
+@functools.cache
+def describe_country(code: str) -> str:
+    """Return a message for the code of a country in place of a language, as `jp`; else ""."""
+    rows = (row.split() for row in re.split(",?\n|,", _COUNTRIES.strip()))
+    meant = {country: language for language, *countries in rows for country in countries}
+    first = code_parts(code)[0]
+    if first not in meant:
+        return ""
+    other = " (Kanuri is `kau`)" if first == "kr" else ""
+    return f"`{code}` is a country; did you mean `{meant[first]}`?{other}"
 
 
 def code_parts(code: str) -> list[str]:

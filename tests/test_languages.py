@@ -9,6 +9,7 @@ from mt.languages import (
     _NAMES,
     base_language,
     count_in,
+    describe_country,
     in_letters,
     language_name,
     script_share,
@@ -125,6 +126,28 @@ def test_length_in_letters() -> None:
 )
 def test_language_has_an_english_name_or_its_code(code: str, name: str) -> None:
     assert language_name(code) == name
+
+
+ISO_639_1 = """
+aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
+ie ig ii ik in io is it iu iw ja ji jv jw ka kg ki kj kk kl km kn ko ks ku kv kw ky la lb lg li ln
+lo lt lu lv mg mh mi mk ml mn mo mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi
+pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti
+tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
+"""Codes of languages, with withdrawn ones such as `iw`, without `kr`."""
+
+
+def test_countries_are_named_with_their_language_and_languages_are_not() -> None:
+    countries = "cn jp kr cz dk gr ua vn us at ir".split()
+    for country, language in zip(
+        countries, "zh ja ko cs da el uk vi en de fa".split(), strict=True
+    ):
+        for code in (country, country.upper(), f"{country}-XX"):
+            assert f"`{code}` is a country; did you mean `{language}`?" in describe_country(code)
+    codes = f"{ISO_639_1} zho cmn_Hans eng_Latn zh-CN pt_BR EN zh-Hans-CN cmn usa und xx".split()
+    assert [code for code in codes if describe_country(code)] == []
 
 
 def test_no_code_names_two_languages() -> None:

@@ -4,15 +4,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mt.config.base import LocalPath, Section, TagText
+from mt.languages import describe_country
 
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 """A commit of a hub repository: 40 hexadecimal digits."""
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
+
+
+def _refuse_country(code: str) -> str:
+    if message := describe_country(code):
+        raise ValueError(message)
+    return code
+
+
+Language = Annotated[
+    str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"), AfterValidator(_refuse_country)
+]
 """A language code: `en`, `zh`, `pt-BR`."""
 Text = Annotated[str, Field(min_length=1)]
 Column = Annotated[int, Field(ge=0, le=10**6)]

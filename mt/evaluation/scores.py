@@ -26,7 +26,7 @@ from mt.data.filters import (
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
-from mt.languages import base_language, written_without_spaces
+from mt.languages import base_language, describe_country, written_without_spaces
 from mt.tables import align_columns
 
 _MANY = 0.25
@@ -115,7 +115,6 @@ TOKENIZERS = {
 }
 """Names of BLEU's tokenizers here and in sacreBLEU."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
-_COUNTRY_FOR_LANGUAGE = {"cn": "zh", "jp": "ja"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +307,8 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
 
     Raises UserError for an invalid language code, an unknown tokenizer and a missing package.
     """
+    if message := describe_country(target_language):
+        raise UserError(f"target language {message}")
     if tokenizer == "auto":
         tokenizer = TOKENIZER_BY_LANGUAGE.get(_checked_language(target_language), "13a")
     if tokenizer not in TOKENIZERS:
@@ -328,10 +329,7 @@ def _checked_language(language: str) -> str:
         )
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", language):
         raise UserError(f"target language `{language}` is not a language code such as `de` or `zh`")
-    base = base_language(language)
-    if right := _COUNTRY_FOR_LANGUAGE.get(base):
-        raise UserError(f"target language `{language}` is a country; did you mean `{right}`?")
-    return base
+    return base_language(language)
 
 
 def _bleu(tokenizer: str) -> BLEU:

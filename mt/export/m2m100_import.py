@@ -55,7 +55,7 @@ from mt.export.hugging_face import (
 )
 from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
 from mt.files import read_json, require_file
-from mt.languages import base_language
+from mt.languages import base_language, describe_country
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 _LINES_AT_ONCE = 10_000
@@ -198,6 +198,8 @@ class M2M100Folder:
         known = {tag.strip("_"): tag for tag in self.languages}
         if code.strip("_") in known:
             return known[code.strip("_")]
+        if message := describe_country(code):
+            raise UserError(f"{option} {message}")
         near = [name for name in known if base_language(name) == base_language(code)]
         guess = f"; did you mean `{near[0]}`?" if near else did_you_mean(code, known)
         raise UserError(f"{option} `{code}`: is not one of the {len(known)} languages{guess}")

@@ -54,6 +54,7 @@ from mt.export.marian import (
     iterate_layer_tensors,
 )
 from mt.files import read_json
+from mt.languages import describe_country
 from mt.special_ids import PAD, UNK
 
 
@@ -296,7 +297,9 @@ def _convert_settings(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
     positions = folder.settings.max_position_embeddings
     decoding, notes = convert_search(folder.generation, folder.path, positions=positions)
     source, target = (
-        code if code and _LANGUAGE.fullmatch(code) else _UNKNOWN_LANGUAGE
+        code
+        if code and _LANGUAGE.fullmatch(code) and not describe_country(code)
+        else _UNKNOWN_LANGUAGE
         for code in (folder.tokenizer.source_lang, folder.tokenizer.target_lang)
     )
     tokenizer = TokenizerConfig(vocabulary="separate")

@@ -24,7 +24,7 @@ from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import list_fields, open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home, require_regular_file
-from mt.languages import scripts_of
+from mt.languages import describe_country, scripts_of
 
 _COMPRESSED = {".gz", ".xz", ".zst"}
 _FORMATS = {
@@ -171,6 +171,8 @@ def detect_languages(
         if None in languages:
             languages = _identify(corpus, languages)
     first, second = languages
+    for message in filter(None, map(describe_country, filter(None, languages))):
+        raise DataError(f"{corpus.description} marks a language with a wrong code: {message}")
     if not first or not second:
         side = "target" if first else "source"
         raise DataError(
@@ -186,7 +188,11 @@ def detect_languages(
 
 def check_code(option: str, code: str | None) -> None:
     """Raise DataError unless the value of an option is a well-formed language code or None."""
-    if code is not None and not _CODE.fullmatch(code):
+    if code is None:
+        return
+    if message := describe_country(code):
+        raise DataError(f"{option} {message}")
+    if not _CODE.fullmatch(code):
         raise DataError(f"{option} {code}: write a language code such as `en`, `zh` or `pt-BR`")
 
 

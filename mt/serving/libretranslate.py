@@ -11,7 +11,7 @@ from mt.config.data import Direction
 from mt.data.filters import identify, in_other_language
 from mt.decoding.preparation import repair_unicode
 from mt.errors import DataError
-from mt.languages import base_language, code_parts, language_name
+from mt.languages import base_language, code_parts, describe_country, language_name
 from mt.serving.requests import Limits, TextFormat, check_size
 
 INVALID = 400
@@ -94,8 +94,8 @@ def read_libre_request(
     ):
         if not _same_language(code, own):
             shown = " ".join(_readable(code).split())[:_SHOWN]
-            message = f"`{name}`: `{shown}` is not supported; the model translates {direction}"
-            raise _invalid(message)
+            reason = describe_country(shown) or f"`{shown}` is not supported"
+            raise _invalid(f"`{name}`: {reason}; the model translates {direction}")
     try:
         alternatives = int(body.get("alternatives") or 0)
     except (TypeError, ValueError, OverflowError):

@@ -115,6 +115,7 @@ def test_invalid_source_is_one_line(source: str, message: str, refuse: Refuse) -
         ("data.tests.a b.corpus=c/t", "`data.tests.a b`: a name has only letters, digits, `_`"),
         ("data.tests.tsv.text=1", "--set data.tests.tsv.text: unknown"),
         ("data.train=x", "--set data.train: expected keys such as `corpus`, got `x`"),
+        ("data.source_language=jp", "`jp` is a country; did you mean `ja`?"),
         ("data.target_language=German", "`German` does not have the right form: Language code"),
         ("seed", "--set seed: write it as `KEY=VALUE`"),
         ("=1", "--set =1: write it as `KEY=VALUE`"),

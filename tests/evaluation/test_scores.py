@@ -173,6 +173,7 @@ def test_already_tokenized_text_is_scored_as_it_is() -> None:
         ("", "auto", "the target language is missing: BLEU counts words"),
         ("Chinese", "auto", "target language `Chinese` is not a language code"),
         ("cn", "auto", "target language `cn` is a country; did you mean `zh`?"),
+        ("kr", "char", "target language `kr` is a country; did you mean `ko`?"),
         ("de", "13b", "BLEU tokenizer `13b` is unknown; did you mean `13a`?"),
         ("de", "none", "`none` is unknown; did you mean `already-tokenized`?"),
     ],

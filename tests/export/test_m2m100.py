@@ -331,6 +331,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),
         "--languages `fra`: is not one of the 4 languages; did you mean `fra_Latn`?",
     ),
+    "country": (
+        lambda _: None, ("--target-language", "cn"),
+        "--target-language `cn` is a country; did you mean `zh`?",
+    ),
     "pair": (
         lambda _: None, ("--languages", "deu_Latn,fra_Latn", "--sample", "sample.txt"),
         "--languages lacks `eng_Latn`, a language of the translation",

@@ -68,6 +68,7 @@ BAD = {
     ),
     "train.zh train.en --valid other.zh --valid other.de": "other.de: a side is in `de`, but",
     "train.zh train.en --valid train.zh --valid train.en": "is a training corpus as well",
+    "train.zh train.en --source-language cn": "--source-language `cn` is a country; did you mean",
     "train.zh train.en --budget 30": "--budget 30: write a number and a unit, such as 90s, 30m",
     "train.zh train.en --budget 0.1s": "budget 0.1s: too short; on this machine",
     "train.zh train.en --output kept.yaml": "kept.yaml: exists; delete it, or choose",

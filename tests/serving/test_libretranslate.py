@@ -107,6 +107,7 @@ def test_invalid_requests_have_one_line_of_error(
             400,
             "`target`: `x \ufffdyyyyyyyyyyyyyyyyy` is not supported; the model translates fr to zh",
         ),
+        ({"target": "CN"}, 400, "`target`: `CN` is a country; did you mean `zh`?; the model"),
         ({"target": "auto"}, 400, "`target`: `auto` is not supported; the model"),
         ({"format": "md"}, 400, "`format`: `text` or `html` was expected"),
         ({"q": "a<p>b<p>c<p>d", "format": "html"}, 400, "`q`: 4 lines in all, the limit is 3"),
