@@ -67,7 +67,7 @@ class CleaningConfig(Section):
     language: bool = False
     """Remove pairs with a side clearly in another language; needs the extra `langid`."""
     overlap: Literal["exact", "normalized"] | None = None
-    """Remove pairs with a side that also occurs, on that side, in `valid` or a test split."""
+    """Remove pairs with a side that also occurs, on either side, in `valid` or a test split."""
     duplicates: Literal["pair", "source", "target"] | None = None
     """Keep only the first of the pairs with the same text: both sides, or this one."""
 

@@ -318,11 +318,11 @@ class Cleaning:
         if not self.is_on:
             return None
         settings = self.data.cleaning
-        overlap = self.split_texts if settings.overlap else ((), ())
+        overlap = sorted(self.split_texts) if settings.overlap else []
         parts = [
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
             *(self.data.source_language, self.data.target_language),
-            *map(sorted, overlap),
+            *(overlap, []),
             model_version() if settings.language else None,
         ]
         if self.held_out:
@@ -336,20 +336,18 @@ class Cleaning:
         return {hashed for pair in pairs for hashed in hash_pair(pair)}
 
     @cached_property
-    def split_texts(self) -> tuple[set[int], set[int]]:
-        """Hashes of sources and targets of the splits that are not held out, for `overlap`."""
+    def split_texts(self) -> set[int]:
+        """Hashes of both sides of the splits that are not held out, for `overlap`."""
         form = OVERLAP[self.data.cleaning.overlap or "exact"]
-        sources, targets = set[int](), set[int]()
+        texts = set[int]()
         for name in self.data.split_names():
             split = self.data.split(name)
             assert split is not None
             if isinstance(split, HeldOutSource):
                 continue
             for pair in map(self.changed, open_source(split, self.data).pairs()):
-                sources.add(hash_text(form(pair.source)))
-                targets.add(hash_text(form(pair.target)))
-        empty = {hash_text("")}
-        return sources - empty, targets - empty
+                texts |= {hash_text(form(pair.source)), hash_text(form(pair.target))}
+        return texts - {hash_text("")}
 
     def judge(self, pairs: Iterable[SentencePair]) -> Iterator[JudgedPair]:
         """Stream all pairs of a corpus from the first, each with the filter that removes it.
@@ -441,9 +439,9 @@ def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filt
 
 def _overlap(cleaning: Cleaning) -> Filter:
     form = OVERLAP[cleaning.data.cleaning.overlap or "exact"]
-    sources, targets = cleaning.split_texts
+    texts = cleaning.split_texts
     return lambda pair: (
-        hash_text(form(pair.source)) in sources or hash_text(form(pair.target)) in targets
+        hash_text(form(pair.source)) in texts or hash_text(form(pair.target)) in texts
     )
 
 

@@ -105,7 +105,8 @@ class CorpusWatch:
         while chunk := list(islice(rest, CHUNK_LINES)):
             texts = [(pair.source, pair.target) for pair in chunk]
             for unseen in self._unseen.values():
-                unseen.difference_update(texts)
+                unseen.difference_update(texts)  # also of a corpus of the other direction
+                unseen.difference_update((target, source) for source, target in texts)
             self._repeats.add(texts)
             self._stretches.add([_make_block(chunk, first)])
             yield from chunk

@@ -192,17 +192,28 @@ def find_duplicates(counts: PairCounts) -> list[Finding]:
 def find_overlaps(counts: PairCounts, other: PairCounts, name: str) -> list[Finding]:
     """Count the pairs and sides of a split that are in the split `name`, exactly and normalized.
 
-    A normalized count equal to the exact one is left out.
+    Both sides are looked for on both sides. A normalized count equal to the exact one is left out.
     """
-    exact, others = _combine_sides(counts, "exact"), _combine_sides(other, "exact")
-    loose, loose_others = _combine_sides(counts, "normalized"), _combine_sides(other, "normalized")
+    exact, loose = _find_common(counts, other, "exact"), _find_common(counts, other, "normalized")
     findings = []
-    for part in exact:
-        same, near = np.isin(exact[part], others[part]), np.isin(loose[part], loose_others[part])
+    for part, same in exact.items():
+        near = loose[part]
         findings.append(_make_finding(f"overlap_{part}", part, same, other=name))
         if near.sum() > same.sum():
             findings.append(_make_finding(f"overlap_{part}_normalized", part, near, other=name))
     return findings
+
+
+def _find_common(
+    counts: PairCounts, other: PairCounts, form: str
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return for each pair and side of a split its presence in the other, in either direction."""
+    own, there = _combine_sides(counts, form), _combine_sides(other, form)
+    back = _combine_sides(replace(other, source=other.target, target=other.source), form)
+    return {
+        part: np.isin(hashes, there[part]) | np.isin(hashes, back[part])
+        for part, hashes in own.items()
+    }
 
 
 def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -33,10 +34,17 @@ from mt.config.data import (
 from mt.config.loading import dump_yaml
 from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
-from mt.data.filters import DUPLICATES, SeenTexts
+from mt.data.filters import DUPLICATES, SeenTexts, normalized
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
+from mt.data.splits import (
+    CorpusScan,
+    HeldOutPairs,
+    open_split,
+    open_splits,
+    open_training_corpora,
+    scan_corpora,
+)
 from mt.decoding.text_files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
@@ -120,23 +128,26 @@ def write_new_config(request: Request) -> Path:
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
     data = _make_data(request, train)
-    scan, distinct = _scan(data)
-    repeated = scan.pairs - distinct
-    data = _hold_out(data, scan.pairs, distinct, request)
-    report, is_sample = _check_corpora(data, scan.pairs)
-    data = data.changed(cleaning=_choose_cleaning(report, repeated))
-    _log_findings(report, data, output, is_sample=is_sample)
+    scan = _scan(data)
+    data = _hold_out(data, scan, request)
+    with _open_sample(data, scan.corpora.pairs) as checked:
+        report = check_corpora(checked)
+        cleaning = _choose_cleaning(report, scan)
+        _try_to_hold_out(data.changed(cleaning=cleaning), checked.changed(cleaning=cleaning))
+    is_sample = checked is not data
+    data = data.changed(cleaning=cleaning)
+    _log_findings(report, data, output, scan, is_sample=is_sample)
     sections: dict[str, Any] = {"data": data}
     if request.budget:
         sections["training"] = TrainingConfig(budget=request.budget)
     config = Config(**sections)
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
-    settings = resolve(config, device, scan)
+    settings = resolve(config, device, scan.corpora)
     if settings.passes >= AUGMENTED_PASSES:
         settings = _add_augmentation(settings)
     _log_cost(settings, device)
-    comments = _explain_cleaning(data, report, repeated, is_sample=is_sample)
+    comments = _explain_cleaning(data, report, scan, is_sample=is_sample)
     write_text(output, _format_config(settings, comments))
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
@@ -226,28 +237,63 @@ def _orient(corpus: DetectedCorpus, languages: tuple[str, str], *, is_given: boo
     return make_section(corpus, languages)
 
 
-def _scan(data: DataConfig) -> tuple[CorpusScan, int]:
-    """Read the training corpora; return also their pairs without repetitions within a corpus.
+@dataclass(frozen=True)
+class _Scan:
+    """Counts of all training pairs."""
+
+    corpora: CorpusScan
+    distinct: int
+    """Pairs without repetitions within a corpus."""
+    overlaps: Mapping[str, tuple[int, int]]
+    """Pairs with a text that is also in a training corpus, and all pairs, of each given split."""
+
+    @property
+    def repeated(self) -> int:
+        """Pairs that occur before in their corpus."""
+        return self.corpora.pairs - self.distinct
+
+
+def _scan(data: DataConfig) -> _Scan:
+    """Read the given splits and the training corpora.
 
     Raises DataError if a corpus is unreadable, or its sides differ.
     """
     corpora = open_training_corpora(data)
     seen = {corpus.key: SeenTexts() for corpus in corpora}
+    splits = {
+        name: [_normalize(pair) for pair in open_split(data, name).pairs()]
+        for name in data.split_names()
+        if not isinstance(data.split(name), HeldOutSource)
+    }
+    wanted = {text for pairs in splits.values() for texts in pairs for text in texts if text}
+    common = set[str]()
 
     def watch(texts: SeenTexts, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         for pair in pairs:
             texts.add(DUPLICATES["pair"](pair))
+            if wanted:
+                common.update(wanted.intersection(_normalize(pair)))
             yield pair
 
     watchers = {key: partial(watch, texts) for key, texts in seen.items()}
-    return scan_corpora(corpora, watchers=watchers), sum(map(len, seen.values()))
+    scan = scan_corpora(corpora, watchers=watchers)
+    overlaps = {
+        name: (sum(not common.isdisjoint(texts) for texts in pairs), len(pairs))
+        for name, pairs in splits.items()
+    }
+    return _Scan(scan, sum(map(len, seen.values())), overlaps)
 
 
-def _hold_out(data: DataConfig, pairs: int, distinct: int, request: Request) -> DataConfig:
+def _normalize(pair: SentencePair) -> tuple[str, str]:
+    return normalized(pair.source), normalized(pair.target)
+
+
+def _hold_out(data: DataConfig, scan: _Scan, request: Request) -> DataConfig:
     """Return the data with held-out splits in place of those that are not given.
 
     Raises DataError if there are too few pairs.
     """
+    pairs, distinct = scan.corpora.pairs, scan.distinct
     missing = [name for name in ("valid", "test") if not getattr(request, name)]
     least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
     if distinct < least:
@@ -267,11 +313,13 @@ def _hold_out(data: DataConfig, pairs: int, distinct: int, request: Request) -> 
     return data.changed(**changed)
 
 
-def _check_corpora(data: DataConfig, pairs: int) -> tuple[CorpusReport, bool]:
-    """Check the corpora, large ones by a sample; return the report, and True for a sample."""
+@contextmanager
+def _open_sample(data: DataConfig, pairs: int) -> Iterator[DataConfig]:
+    """Yield the data to check: the same, or with a sample of large training corpora."""
     every = math.ceil(pairs / MAX_CHECKED)
     if every == 1:
-        return check_corpora(data), False
+        yield data
+        return
     with TemporaryDirectory(prefix="mt-init-") as folder:
         samples: list[Source] = [
             _write_sample(section, data, Path(folder) / str(index), every=every)
@@ -280,7 +328,19 @@ def _check_corpora(data: DataConfig, pairs: int) -> tuple[CorpusReport, bool]:
         train: Source | MixtureSource = samples[0]
         if isinstance(data.train, MixtureSource):
             train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
-        return check_corpora(data.changed(train=train)), True
+        yield data.changed(train=train)
+
+
+def _try_to_hold_out(data: DataConfig, sample: DataConfig) -> None:
+    """Choose the held-out splits from a sample, or else from all pairs; raise DataError if none."""
+    try:
+        for split in open_splits(sample).values():
+            if isinstance(split, HeldOutPairs):
+                split.checksums()
+    except DataError as error:
+        if sample == data:
+            raise DataError(f"{error}; give splits with --valid and --test") from None
+        _try_to_hold_out(data, data)
 
 
 def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> TextSource:
@@ -293,22 +353,39 @@ def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) 
     return TextSource(source=str(source), target=str(target))
 
 
-def _choose_cleaning(report: CorpusReport, repeated: int) -> CleaningConfig:
-    """Return the advised cleaning; a sample shows few of the duplicates."""
+def _choose_cleaning(report: CorpusReport, scan: _Scan) -> CleaningConfig:
+    """Return the advised cleaning; a sample shows few of the duplicates and overlaps."""
     advised = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
-    if repeated:
+    if scan.repeated:
         advised["duplicates"] = "pair"
+    if scan.overlaps:
+        advised["overlap"] = "normalized"
     return CleaningConfig.model_validate(advised)
 
 
-def _log_findings(report: CorpusReport, data: DataConfig, output: Path, *, is_sample: bool) -> None:
+def _log_findings(
+    report: CorpusReport, data: DataConfig, output: Path, scan: _Scan, *, is_sample: bool
+) -> None:
     """Log the worst warnings of the check, and notes on checks that were skipped."""
+    for name, (shared, pairs) in scan.overlaps.items():
+        if shared:
+            _logger.info(
+                "%s: %s of all %s pairs have a text that is also in the training corpora; "
+                "`overlap: normalized` leaves it out of training",
+                name,
+                f"{shared:,}",
+                f"{pairs:,}",
+            )
     held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
     splits = [split for split in report.splits if split.name not in held_out]
     train = [split for split in splits if split.name in data.train_corpora()]
     if is_sample:
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
-    rows = [(split.name, row) for split in splits for row in make_rows(split.findings)]
+    rows = [
+        (split.name, row)
+        for split in splits
+        for row in make_rows(f for f in split.findings if f.other not in data.train_corpora())
+    ]
     for name, row in rows[:_MAX_WARNINGS]:
         _logger.info(
             "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
@@ -361,7 +438,7 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
 
 
 def _explain_cleaning(
-    data: DataConfig, report: CorpusReport, repeated: int, *, is_sample: bool
+    data: DataConfig, report: CorpusReport, scan: _Scan, *, is_sample: bool
 ) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
     train = [split for split in report.splits if split.name in data.train_corpora()]
@@ -369,23 +446,16 @@ def _explain_cleaning(
     comments = {}
     for key in data.cleaning.model_dump(exclude_defaults=True):
         if key == "duplicates":
-            comments[key] = f"{repeated:,}: {KINDS['duplicate_pair']}"
+            comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
-            comments[key] = "; ".join(_count_overlaps(report, {split.name for split in train}))
+            counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
+            comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
         else:
             counts: Counter[str] = Counter()
             for finding in find_reasons(key, data.cleaning, train):
                 counts[KINDS[finding.kind]] += finding.count
             comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
     return comments
-
-
-def _count_overlaps(report: CorpusReport, trained: set[str]) -> Iterator[str]:
-    """Yield for each split how many of its texts are also in the training corpora."""
-    for split in report.splits:
-        counts = [finding.count for finding in split.findings if finding.other in trained]
-        if counts:
-            yield f"{max(counts):,} of {split.pairs:,} in `{split.name}`"
 
 
 def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:

@@ -162,6 +162,7 @@ def test_overlaps_are_counted_exactly_and_normalized(folder: Path) -> None:
     train, test = _clean(1000, 300), _clean(7000, 50)
     test[3] = train[5]
     test[4] = (train[6][0].upper(), "etwas ganz anderes.")
+    test[7] = (train[8][1], train[8][0])
     test[9] = ("a line of its own.", train[7][1].replace("x", "ｘ").removesuffix("."))
     _write(folder, "test", test)
     report = _check(_recipe(folder))
@@ -169,11 +170,11 @@ def test_overlaps_are_counted_exactly_and_normalized(folder: Path) -> None:
     findings = _find(report, 2)
     assert {f.other for f in findings.values()} == {"train"}
     assert {kind: (f.count, f.lines) for (kind, _), f in findings.items()} == {
-        "overlap_pair": (1, (4,)),
-        "overlap_source": (1, (4,)),
-        "overlap_target": (1, (4,)),
-        "overlap_source_normalized": (2, (4, 5)),
-        "overlap_target_normalized": (2, (4, 10)),
+        "overlap_pair": (2, (4, 8)),
+        "overlap_source": (2, (4, 8)),
+        "overlap_target": (2, (4, 8)),
+        "overlap_source_normalized": (3, (4, 5, 8)),
+        "overlap_target_normalized": (3, (4, 8, 10)),
     }
     assert "overlap: " in report.cleaning
 

@@ -86,6 +86,11 @@ CASES: dict[str, tuple[Pairs, list[str], list[str]]] = {
     "other script": (CLEAN, ["data.target_language=zh"], [SCRIPT]),
     "tokenized": ([(s.replace(".", " ."), t) for s, t in CLEAN], [], [SPLIT]),
     "overlap": ([*CLEAN, *TEST[:10], *TEST[:10]], [], [SHARED]),
+    "other direction": (
+        [*[(f"x {s}", t) for s, t in CLEAN], *((t, s) for s, t in TEST[:10])],
+        [],
+        [SHARED],
+    ),
     "overlap cleaned": ([*CLEAN, *TEST[:10]], ["data.cleaning.overlap=exact"], []),
     "repeated": (_pairs(800) * 4, [], [REPEATED]),
     "repeated cleaned": (_pairs(800) * 4, ["data.cleaning.duplicates=pair"], []),

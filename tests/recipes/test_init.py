@@ -49,6 +49,7 @@ def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("few", pairs(1000, 150))
     write("valid", pairs(5000, 60))
     write("other", pairs(6000, 60), "zh de")
+    write("same", [(source, "A few apples.") for source, _ in pairs(1000, 600)])
     Path("train.tsv").write_text("一\tone\n" * 900, encoding="utf-8")
     Path("kept.yaml").write_text("seed: 1\n")
     with Path("short.en").open("w", encoding="utf-8") as file:
@@ -63,7 +64,9 @@ BAD = {
     "train.zh train.en --target-language english": "--target-language english: write a language",
     "few.zh few.en": "few.zh and few.en: 150 different pairs are too few; at least 500 are needed",
     "train.tsv --source-language zh --target-language en": "train.tsv: 1 different pairs are too",
-    "valid.zh valid.en --valid few.zh --valid few.en --test other.zh --test few.en": (
+    "train.zh train.en --test other.zh --test few.en": "other.zh has 60 lines, few.en has 150",
+    "same.zh same.en": "only 1 pairs of `data.train` can be held out, 15 are asked for",
+    "valid.zh valid.en --valid few.zh --valid few.en --test few.zh --test few.en": (
         "valid.zh and valid.en: 60 different pairs are too few; at least 100 are needed"
     ),
     "train.zh train.en --valid other.zh --valid other.de": "other.de: a side is in `de`, but",
@@ -180,6 +183,31 @@ def test_large_corpus_is_checked_by_a_sample_without_line_numbers(
     assert "duplicates: pair  # 5: repeated pairs" in text
     assert "checked: an even sample of 2,000 pairs" in caplog.messages
     assert "line" not in text
+
+
+def test_overlap_is_counted_in_the_whole_corpus_in_both_directions(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mt.recipes.init.MAX_CHECKED", 2000)
+    many = pairs(10_000, 6000)
+    write("train", many)
+    inside = [(many[n][0].replace("。", ""), f"Number {n}.") for n in range(1000, 1050)]
+    turned = [(f"这是{n}。", many[n][0]) for n in range(1050, 1060)]  # blocks 0 and 3 are checked
+    write("test", [*pairs(50_000, 20), *inside, *turned])
+    arguments = "train.zh train.en --valid valid.zh --valid valid.en --test test.zh --test test.en"
+    assert program("init", *arguments.split())[0] == 0
+    written = load_config(Path("train.yaml"))
+    assert written.data.cleaning.overlap == "normalized"
+    assert "    overlap: normalized  # 60 of 80 in `test`\n" in Path("train.yaml").read_text()
+    assert "test: 60 of all 80 pairs have a text that is also in the training" in caplog.text
+    (corpus,) = open_training_corpora(written.data)
+    assert len(list(corpus.cleaned())) == 5940
+
+
+def test_overlap_is_left_out_wherever_splits_are_given(program: Program) -> None:
+    write("test", pairs(5000, 60))
+    assert program("init", "train.zh", "train.en", "--test", "test.zh", "--test", "test.en")[0] == 0
+    assert load_config(Path("train.yaml")).data.cleaning.overlap == "normalized"
 
 
 def test_given_splits_and_several_corpora(program: Program) -> None:
