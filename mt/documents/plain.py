@@ -4,11 +4,23 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate, chain
 
+from mt.data.sentences import split_sentences
 from mt.documents.html import add_characters, escape_text
-from mt.documents.segments import Options, Segment, SegmentBuilder, has_letters, make_join
+from mt.documents.segments import (
+    Item,
+    Options,
+    Pieces,
+    Replacement,
+    Segment,
+    SegmentBuilder,
+    has_letters,
+    make_join,
+)
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
+from mt.languages import FINAL_MARKS
 from mt.tables import make_printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -51,28 +63,37 @@ def read_tsv(source: str, options: Options) -> Iterator[Segment]:
         yield from builder.finish()
 
 
-def read_jsonl(source: str, options: Options) -> Iterator[Segment]:
-    """Yield the texts of a field, a name or a dotted path; other values stay as they are.
+def read_jsonl(source: str, options: Options) -> Iterator[Item]:
+    """Yield the texts of a field, a name or a path such as `meta.title` or `messages[].content`.
 
-    Raises DataError with the line if one is not a JSON object, or if no record has the field.
+    Lists on the way are read element by element; other values stay as they are. Raises DataError
+    with the line if one is not a JSON object, or if no record has the field.
     """
     names: list[str] = []
     has_field = False
+    field = options.column and options.column.replace("[]", "")
     for line_number, line in enumerate(_LINE.finditer(source), start=1):
         if not line[0].strip():
             continue
         try:
             record = json.loads(line[0])
+            names = names or list(_list_fields(record, "")) if isinstance(record, dict) else names
+            values = [*_find_values(source, line.start(), field)] if field else []
         except (ValueError, RecursionError) as error:
             raise DataError(f"{options.name}: line {line_number}: not JSON ({error})") from error
         if not isinstance(record, dict):
             raise DataError(f"{options.name}: line {line_number}: not a JSON object")
-        names = names or list(_list_fields(record))
-        if options.column is None:
+        if field is None:
             raise _missing_option(options, names)
-        for start, end in _find_strings(source, line.start(), options.column):
-            has_field = True
-            yield from _read_string(source, start + 1, end - 1)
+        if not values:
+            yield Replacement(line.start(), line.start(), "", f"records without `{options.column}`")
+        for start, end, is_text in values:
+            if is_text:
+                has_field = True
+                yield from _read_string(source, start + 1, end - 1)
+            else:
+                kept = f"values of `{options.column}` other than texts"
+                yield Replacement(start, start, "", kept)
     if names and not has_field:
         raise _unknown_column(options, names)
 
@@ -90,38 +111,54 @@ def _unknown_column(options: Options, names: list[str]) -> DataError:
     return DataError(f"{options.name}: no texts in `{column}`; {there}")
 
 
-def _list_fields(record: dict[str, object]) -> Iterator[str]:
-    """Yield the fields with texts, nested ones with dots."""
-    for name, value in record.items():
-        if isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner in _list_fields(value))
-        elif isinstance(value, str):
-            yield name
+def _list_fields(value: object, path: str) -> Iterator[str]:
+    """Yield the paths of the texts in a value, names joined by dots and `[]` for lists."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _list_fields(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        paths = (found for inner in value for found in _list_fields(inner, f"{path}[]"))
+        yield from dict.fromkeys(paths)
+    elif isinstance(value, str):
+        yield path
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-def _find_strings(source: str, start: int, field: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of the strings of a field, with quotes, in the object at `start`."""
+def _skip_space(source: str, position: int) -> int:
+    match = _SPACE.match(source, position)
+    return match.end() if match else position
 
-    def skip_space(position: int) -> int:
-        match = _SPACE.match(source, position)
-        return match.end() if match else position
 
-    position = skip_space(skip_space(start) + 1)
-    while source[position] != "}":
-        name, position = _DECODER.raw_decode(source, position)
-        value_start = skip_space(skip_space(position) + 1)
-        value, position = _DECODER.raw_decode(source, value_start)
-        if name == field and isinstance(value, str):
-            yield value_start, position
-        elif field.startswith(f"{name}.") and isinstance(value, dict):
-            yield from _find_strings(source, value_start, field.removeprefix(f"{name}."))
-        position = skip_space(position)
-        if source[position] == ",":
-            position = skip_space(position + 1)
+def _find_values(source: str, start: int, field: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield the places of the values of a field in the value at `start`; True for a text.
+
+    An empty field stands for the value itself, or for the elements of a list.
+    """
+    opening, position = source[start], _skip_space(source, start + 1)
+    if opening == "{" and field:
+        while source[position] != "}":
+            name, position = _DECODER.raw_decode(source, position)
+            value_start = _skip_space(source, _skip_space(source, position) + 1)
+            if name == field:
+                yield from _find_values(source, value_start, "")
+            elif field.startswith(f"{name}."):
+                yield from _find_values(source, value_start, field.removeprefix(f"{name}."))
+            position = _find_next(source, value_start)
+    elif opening == "[":
+        while source[position] != "]":
+            yield from _find_values(source, position, field)
+            position = _find_next(source, position)
+    elif not field:
+        yield start, _DECODER.raw_decode(source, start)[1], opening == '"'
+
+
+def _find_next(source: str, value_start: int) -> int:
+    """Return the place after a value and the comma behind it."""
+    position = _skip_space(source, _DECODER.raw_decode(source, value_start)[1])
+    return _skip_space(source, position + 1) if source[position] == "," else position
 
 
 _CHARACTERS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.|[^\\]+")
@@ -151,49 +188,162 @@ _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMING = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
 _LIKE_TIMING = re.compile(r"\s*(?:\d+:[\d:.,]*\s*-+>|-->)")
 """Start of a line that is meant as the times of a cue."""
-_TAG = re.compile(r"<[^<>\r\n]*>|\{\\[^}\r\n]*\}")
-_SPEAKER = re.compile(r"(?:<[^<>]*>)*\s*[-–—♪♫]")
-"""Start of a line that does not continue the one before: speech of another person, or a song."""
+_NO_CUE = re.compile(r"\ufeff?WEBVTT|NOTE\b|STYLE\b|REGION\b")
+"""Start of a block of WebVTT that is not shown."""
+_TIME_TAG = re.compile(rf"<{_TIME}>")
+_VTT_TAG = re.compile(r"</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>|[♪♫♬]+")
+_SRT_TAG = re.compile(
+    r"</?[bius]>|</?font(?:\s[^<>\r\n]*)?>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h|[♪♫♬]+", re.IGNORECASE
+)
+_LINE_END = re.compile(r"[ \t]*\\[Nn][ \t]*")
+"""Line end of SubRip inside a line of the file."""
+_NEXT_SPEAKER = re.compile(r"(?<=[.!?…。！？])[ \t]+(?=[-–—][ \t]*[^\W\d])")
+_DASH = re.compile(r"\s*(?:[-–—]+(?![-–—\d])|>>+|#(?=\s))\s*")
+_NAME = re.compile(r"\s*([^\s:：<>{}][^:：<>{}]{0,39}?)\s*(?:[:：]\s+|：)")
+_NOTHING = re.compile("(?!)")
+_MOST_WORDS = 4
+"""Words of the name of a speaker."""
+_LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 
 
-def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[Segment]:
-    """Yield the texts of SubRip or WebVTT subtitles, not of notes, styles and regions."""
-    cue: list[tuple[int, int]] | None = None
-    count = 0
+def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[Item]:
+    """Yield the texts of SubRip or WebVTT subtitles, not of notes, styles and regions.
+
+    A blank line ends a cue of WebVTT. A cue of SubRip ends before the number and times of the next.
+    """
+    read_block = partial(_read_block, source, options.source, is_vtt=is_vtt)
+    lines: list[tuple[int, int]] = []
+    in_cue, count = False, 0
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
     for line_number, match in enumerate(_CUE_LINE.finditer(source), start=1):
         if _TIMING.match(match[0]):
-            if cue and source[slice(*cue[-1])].strip().isdigit():
-                cue.pop()  # number of this cue, without a blank line before
-            yield from _read_cue(source, cue or [], is_vtt=is_vtt)
-            cue, count = [], count + 1
+            yield from read_block(lines, in_cue=in_cue, before_times=True)
+            lines, in_cue, count = [], True, count + 1
         elif _LIKE_TIMING.match(match[0]):
             shown = make_printable(match[0].strip()[:40])
             raise DataError(
                 f"{options.name}: line {line_number}: `{shown}` is not a time such as `{example}`"
             )
-        elif not match[0].strip():
-            yield from _read_cue(source, cue or [], is_vtt=is_vtt)
-            cue = None
-        elif cue is not None:
-            cue.append(match.span())
-    yield from _read_cue(source, cue or [], is_vtt=is_vtt)
+        elif is_vtt and not match[0].strip():
+            yield from read_block(lines, in_cue=in_cue)
+            lines, in_cue = [], False
+        else:
+            lines.append(match.span())
+    yield from read_block(lines, in_cue=in_cue)
     if not count:
         raise DataError(f"{options.name}: has no subtitles, which begin with `{example}`")
 
 
-def _read_cue(source: str, lines: list[tuple[int, int]], *, is_vtt: bool) -> Iterator[Segment]:
-    """Yield the segments of a cue: one, or one for each speaker."""
-    join = make_join(escape_text) if is_vtt else make_join(str)
-    builder = SegmentBuilder(source, join, keeps_lines=True)
+def _read_block(
+    source: str,
+    language: str,
+    lines: list[tuple[int, int]],
+    *,
+    in_cue: bool,
+    is_vtt: bool,
+    before_times: bool = False,
+) -> Iterator[Item]:
+    """Yield the items of a cue or of other lines; the last may be the number of the next cue."""
+    is_shown = not (lines and _NO_CUE.match(source, lines[0][0]))
+    while lines and not source[slice(*lines[-1])].strip():
+        lines.pop()
+    if before_times and lines and (not in_cue or source[slice(*lines[-1])].strip().isdigit()):
+        lines.pop()
+    if in_cue:
+        yield from _read_cue(source, lines, language, is_vtt=is_vtt)
+    elif is_shown and any(source[slice(*line)].strip() for line in lines):
+        yield Replacement(lines[0][0], lines[0][0], "", "paragraphs without times")
+
+
+def _read_cue(
+    source: str, lines: list[tuple[int, int]], language: str, *, is_vtt: bool
+) -> Iterator[Segment]:
+    """Yield the segments of a cue: speakers, and lines that end a sentence, have their own.
+
+    The dash or name of a speaker is a tag, as are the marks of a song.
+    """
+    builder = SegmentBuilder(source, _join_in_order if is_vtt else make_join(str), keeps_lines=True)
     add_text = partial(add_characters, builder) if is_vtt else builder.add_text
-    for start, end in lines:
-        if _SPEAKER.match(source, start, end):
+    tags = _VTT_TAG if is_vtt else _SRT_TAG
+    before = ""
+    for start, end, line_end in _split_cue(source, lines, is_vtt=is_vtt):
+        speaker = _find_speaker(source, start, end, tags)
+        text = tags.sub("", source[speaker[-1][1] if speaker else start : end]).strip()
+        if not text or speaker or _is_sentence(before, text, language):
             yield from builder.finish()
-        for tag in _TAG.finditer(source, start, end):
-            add_text(start, tag.start())
-            kind: TagKind = "single" if tag[0][1] in "\\0123456789" else "open"
-            builder.add_tag(*tag.span(), "close" if tag[0][1] == "/" else kind)
-            start = tag.end()
+            before = ""
+        elif line_end and before:
+            builder.add_tag(*line_end, "break")
+        before = f"{before} {text}".lstrip()
+        spans = [tag.span() for tag in tags.finditer(source, start, end)]
+        for first, last in sorted([*spans, *speaker]):
+            add_text(start, first)
+            start = last
+            markup = source[first:last]
+            if markup.startswith(("<v", "♪", "♫", "♬")):
+                yield from builder.finish()
+            if markup == "\\h":
+                builder.add_text(first, last, " ")
+            else:
+                is_pair = markup[0] in "<{" and markup[1] not in "\\0123456789"
+                kind: TagKind = "close" if markup[1:2] == "/" else "open"
+                builder.add_tag(first, last, kind if is_pair else "single")
         add_text(start, end)
     yield from builder.finish()
+
+
+def _split_cue(
+    source: str, lines: list[tuple[int, int]], *, is_vtt: bool
+) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+    """Yield the parts of the lines, and the line end inside a line of the file before each.
+
+    A line with several speakers, each behind a dash, is divided. So are lines with `\\N` in SubRip.
+    """
+    for start, end in lines:
+        divided = _NEXT_SPEAKER if _DASH.match(source, start, end) else _NOTHING
+        ends: list[tuple[tuple[int, int], tuple[int, int] | None]] = [
+            (match.span(), None) for match in divided.finditer(source, start, end)
+        ]
+        for match in () if is_vtt else _LINE_END.finditer(source, start, end):
+            ends.append((match.span(), match.span()))
+        line_end = None
+        for (first, last), next_line_end in sorted(ends):
+            yield start, first, line_end
+            start, line_end = last, next_line_end
+        yield start, end, line_end
+
+
+def _find_speaker(
+    source: str, start: int, end: int, tags: re.Pattern[str]
+) -> list[tuple[int, int]]:
+    """Return the places of the dash and of the name of a speaker at the start of a line.
+
+    A name is in capitals, and the text behind it is not.
+    """
+    spans = []
+    while tag := tags.match(source, start, end):
+        start = tag.end()
+    if dash := _DASH.match(source, start, end):
+        spans.append(dash.span())
+        start = dash.end()
+    name = _NAME.match(source, start, end)
+    is_name = name and name[1].isupper() and len(name[1].split()) <= _MOST_WORDS
+    if name and is_name and not source[name.end() : end].isupper():
+        spans.append(name.span())
+    return spans
+
+
+def _is_sentence(text: str, following: str, language: str) -> bool:
+    """Return True if a sentence ends between two texts of a cue."""
+    if not _LAST_MARK.search(text):
+        return False
+    sentences = split_sentences(f"{text} {following}", language)
+    lengths = map(len, chain(*zip(sentences.gaps, sentences.texts, strict=False)))
+    return len(text) in accumulate(lengths)
+
+
+def _join_in_order(pieces: Pieces) -> str:
+    """Return the text of a cue of WebVTT, with the times inside it in rising order."""
+    text = make_join(escape_text)(pieces)
+    times = sorted(_TIME_TAG.findall(text), key=lambda time: time.rjust(len("<00:00:00.000>"), "0"))
+    return _TIME_TAG.sub(lambda _: times.pop(0), text)

@@ -13,7 +13,7 @@ import pytest
 
 from mt.data.formats import READERS as CORPUS_READERS
 from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
-from mt.documents.segments import Format
+from mt.documents.segments import Format, Options, Replacement
 from mt.errors import DataError
 from tests.documents.samples import longer, translated
 
@@ -57,6 +57,12 @@ an id
 VTT_UPPER = (
     VTT.replace("Hello", "HELLO").replace(">good", ">GOOD").replace("]bye", "]BYE")
 ).replace(">bye", ">BYE")
+
+
+def cue(text: str, point: str = ",") -> str:
+    return f"1\n00:00:01{point}000 --> 00:00:02{point}500\n{text}\n\n"
+
+
 JSONL = """{"id": 1, "text": "Hello \\"you\\"\\nNext line\\nand \\u00e9", "n": {"t": "In \\/ x"}}
 
 { "text" : null , "text2": "text" }
@@ -67,6 +73,9 @@ JSONL_UPPER = (
     .replace("and \\u00e9", "AND \\u00c9")
     .replace('"ok"', '"OK"')
 )
+LISTS = """{"m": [ {"r": "a", "c": "hi"} ,{"c":["hi", [null,"hi"]]}], "t": "yo"}
+{"t" : [ "yo" , 1, {"t": "u"}, "yo"], "m": null}
+"""
 TSV = "id\ttext\tx\n1\tHello you\ty\n\n2\tBye\n"
 
 
@@ -82,6 +91,9 @@ TSV = "id\ttext\tx\n1\tHello you\ty\n\n2\tBye\n"
         ("vtt", VTT, VTT_UPPER, None),
         ("jsonl", JSONL, JSONL_UPPER, "text"),
         ("jsonl", JSONL, JSONL.replace("In \\/ x", "IN / X"), "n.t"),
+        ("jsonl", LISTS, LISTS.replace("hi", "HI"), "m[].c"),
+        ("jsonl", LISTS, LISTS.replace("hi", "HI"), "m.c"),
+        ("jsonl", LISTS, LISTS.replace("yo", "YO"), "t"),
         ("tsv", TSV, TSV.replace("Hello you", "HELLO YOU").replace("Bye", "BYE"), "text"),
         ("tsv", TSV, TSV.replace("id", "ID"), "1"),
     ],
@@ -103,8 +115,31 @@ def test_only_text_changes(
 @pytest.mark.parametrize(
     ("format", "source", "texts"),
     [
-        ("srt", SRT, ["Hello there, my friend.", "- Who?", "- Me & you"]),
+        ("srt", SRT, ["Hello there, my friend.", "Who?", "Me & you"]),
         ("vtt", VTT, ["Hello & good bye"]),
+        (
+            "srt",
+            cue("It was late.\nMr.\nOak ran.\n\nHe fell"),
+            ["It was late.", "Mr. Oak ran.", "He fell"],
+        ),
+        (
+            "srt",
+            cue("- Why? - Why\nnot?\nANNA: So\nMAN 2 (OFF): No"),
+            ["Why?", "Why not?", "So", "No"],
+        ),
+        (
+            "srt",
+            cue("STOP: NO ENTRY\nIt is 4:30, at -5 degrees"),
+            ["STOP: NO ENTRY It is 4:30, at -5 degrees"],
+        ),
+        ("srt", cue("{\\an8}<i>5 < 6\\Nand\\h8 > 7</i>"), ["5 < 6 and 8 > 7"]),
+        ("srt", cue("♪ la la ♪\n<font color=red>{b}No{/b}</font>"), ["la la", "No"]),
+        ("srt", cue("他走了。\n她呢？\n- 在家"), ["他走了。", "她呢？", "在家"]),
+        (
+            "vtt",
+            "WEBVTT\n\n" + cue("<v Ann>Hi <b>you</b></v> <v.loud Bob>Me\ntoo", "."),
+            ["Hi you", "Me too"],
+        ),
         ("jsonl", '{"text": "One\\ntwo\\nThree\\n\\nFour"}', ["One two", "Three", "Four"]),
         ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "- Three"]),
     ],
@@ -130,6 +165,38 @@ def test_cue_keeps_its_lines_and_tags_in_other_words() -> None:
     assert words == longer("one two three four five six").split()
     # A translation of one word has no place for a line end, and no blank line ends the cue.
     assert translated(cue, "srt", lambda _: "x").endswith(b"2,000\n<i>x</i>\n")
+
+
+@pytest.mark.parametrize(
+    "change", [longer, lambda text: text[::-1], lambda _: "x", lambda _: "中文字"]
+)
+def test_times_inside_a_cue_rise(change: Callable[[str], str]) -> None:
+    times = [f"<00:{minute:02}:{second:02}.500>" for minute in range(2) for second in (1, 5, 20)]
+    words = "".join(f"{time}<c> word{index}</c>" for index, time in enumerate(times))
+    source = "WEBVTT\n\n" + cue(f"So {words}", ".")
+    text = translated(source.encode(), "vtt", change).decode()
+    assert re.findall(r"<[\d:.]+>", text) == times
+    assert text.count("<c>") == text.count("</c>") == len(times)
+
+
+def test_untimed_and_unfit_texts_are_counted() -> None:
+    records = '{"m": [{"c": "a"}, {"c": null}, {"c": ["b", 5]}]}\n{"m": []}\n{"n": {"m": 1}}\n'
+    vtt = "WEBVTT\n\nNOTE Hello\n\nHello\n\n" + cue("Hi\n\nlost\nlines", ".") + "STYLE\nHello\n"
+    cases: list[tuple[Format, str, list[str], list[str]]] = [
+        ("srt", "Hello\n" + cue("Hi"), ["Hi"], ["paragraphs without times"]),
+        ("vtt", vtt, ["Hi"], ["paragraphs without times"] * 2),
+        (
+            "jsonl",
+            records,
+            ["a", "b"],
+            ["values of `m[].c` other than texts"] * 2 + ["records without `m[].c`"] * 2,
+        ),
+    ]
+    for format, source, texts, kept in cases:
+        document = read_document(source.encode(), format, "file")
+        items = list(document.read_items(Options("file", "en", "de", "m[].c")))
+        assert [text.text for item in items for text in item.texts] == texts
+        assert [item.kept for item in items if isinstance(item, Replacement)] == kept
 
 
 PO = r"""# translators
