@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from mt.data.numbers import NUMBER, missing_numbers
+from mt.data.numbers import NUMBER, lost_numbers, missing_numbers
 from mt.languages import FINAL_MARKS, UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
@@ -24,6 +24,7 @@ _COPIED = re.compile(
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
     r"|\.{3,}|[!?！？]{2,}|([-*=~_#])\1{2,}"
 )
+_MARKS = re.compile("[.!?！？*=~_#-]+")
 _HINT = re.compile(
     r"[\d@{%$]|(?i:www\.)|://|[.!?！？*=~_#-]{2}|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
 )
@@ -52,7 +53,20 @@ def change_words(text: str, change: Callable[[str], str]) -> str:
 
 
 def missing_verbatim(source: str, translation: str) -> list[str]:
-    """Return the copied parts and numbers of a source that a translation lacks."""
+    """Return the copied parts and numbers of a source that a translation lacks or has otherwise."""
+    return _missing(source, translation, missing_numbers)
+
+
+def lost_verbatim(source: str, translation: str) -> list[str]:
+    """Return the copied parts that a translation lacks, and numbers without any in their place.
+
+    Runs of marks are not among them: a translation may have others.
+    """
+    lost = _missing(source, translation, lost_numbers)
+    return [part for part in lost if not _MARKS.fullmatch(part)]
+
+
+def _missing(source: str, translation: str, compare: Callable[[str, str], list[str]]) -> list[str]:
     if not _HINT.search(source):
         return []
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
@@ -62,13 +76,20 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
         for part, count in part_counts.items()
         if max(translation.count(part), plain.count(unicodedata.normalize("NFKC", part))) < count
     ]
-    return missing + missing_numbers(without_copied(source), without_copied(translation))
+    return missing + compare(without_copied(source), without_copied(translation))
 
 
-def extract_verbatim(text: str) -> tuple[str, list[tuple[int, str]]]:
-    """Return a text without its copied parts and numbers, and these with their places in it."""
+def extract_verbatim(
+    text: str, *, keep: Callable[[str], bool] = lambda _: False
+) -> tuple[str, list[tuple[int, str]]]:
+    """Return a text without its copied parts and numbers, and these with their places in it.
+
+    Numbers for which `keep` returns True stay in the text.
+    """
     rest, parts, end = "", [], 0
     for part in _COPIED_OR_NUMBER.finditer(text):
+        if keep(part[0]) and not _COPIED.fullmatch(part[0]):
+            continue
         rest += text[end : part.start()]
         end = part.end()
         after = text[end : end + 1]

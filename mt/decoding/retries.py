@@ -1,12 +1,19 @@
-"""Search for translations, and a second one where the first loops or alters text to be copied."""
+"""Search for translations, and a second one where the first loops or loses text to be copied."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mt.config import DecodingConfig
+from mt.data.numbers import is_short
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import extract_verbatim, is_unspaced, missing_verbatim, reinsert
+from mt.data.verbatim import (
+    extract_verbatim,
+    is_unspaced,
+    lost_verbatim,
+    missing_verbatim,
+    reinsert,
+)
 from mt.decoding.alignment import align_words, map_positions
 from mt.decoding.engine import Engine, Hypothesis, TranslatedPart
 from mt.decoding.preparation import SearchInput, in_one_line
@@ -18,7 +25,9 @@ _FEWEST_TOKENS = 8
 _LONGEST_PERIOD = 50
 _DISTINCT_SHARE = 1 / 3
 _MOST_TIMES = 3
-"""A translation that has more than this times the length of its source is decoded again."""
+"""Times the length of its source from which on an unfinished translation is decoded again."""
+_CLEARLY_WORSE = math.log(2)
+"""Loss of mean log-probability from which on a repaired translation is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +37,11 @@ class SearchResult:
     parts: list[TranslatedPart]
     """Best first."""
     repeated: bool = False
-    """True if the first search repeated itself or went on for too long; `parts` are of another."""
+    """True if the first search repeated itself or went on for too long; `parts` are the better of
+    two searches.
+    """
     restored: tuple[str, ...] = ()
-    """Text that the first search altered, put back into the texts of the second."""
+    """Text that the first search lost, put back into the texts of the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class RetryingSearch:
         usual = self.decoding.no_repeat_ngram or math.inf
         blocked = {"no_repeat_ngram": min(usual, BLOCKED_NGRAM)}
         if usual > BLOCKED_NGRAM:
-            self._retry(inputs, results, n_best, _is_loop, blocked)
+            self._retry(inputs, results, n_best, lambda _, part: is_loop(part), blocked)
         # From two source tokens on, this limit is `_MOST_TIMES` at most.
         short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
         if self.decoding.min_length_ratio < 1:
@@ -103,7 +114,7 @@ class RetryingSearch:
         is_wrong: Callable[[SearchInput, TranslatedPart], bool],
         changes: Mapping[str, float],
     ) -> None:
-        """Replace wrong translations by those of a search with changed settings."""
+        """Search for wrong translations again with changed settings, and keep the better ones."""
         wrong = [
             index
             for index, result in enumerate(results)
@@ -113,27 +124,28 @@ class RetryingSearch:
             decoding = self.decoding.changed(**changes)
             retried = self._search([inputs[index] for index in wrong], n_best, decoding)
             for index, parts in zip(wrong, retried, strict=True):
-                results[index] = SearchResult(parts, repeated=True)
+                better = max(results[index].parts, parts, key=lambda found: _quality(found[0]))
+                results[index] = SearchResult(better, repeated=True)
 
     def _restore(
         self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
     ) -> None:
-        """Translate texts without what was altered, and put that back.
+        """Translate texts without what was lost, put that back, and keep the better translations.
 
         The place is beside the word that is aligned with the neighbour in the source. A text
         without other words is copied; a translation without any word is not used.
         """
-        missing = {
-            index: tuple(altered)
+        lost = {
+            index: tuple(parts)
             for index, (item, result) in enumerate(zip(inputs, results, strict=True))
-            if not item.prefix and (altered := missing_verbatim(item.text, result.parts[0].text))
+            if not item.prefix and (parts := lost_verbatim(item.text, result.parts[0].text))
         }
-        extracted = {index: extract_verbatim(inputs[index].text) for index in missing}
+        extracted = {index: extract_verbatim(inputs[index].text, keep=is_short) for index in lost}
         for index, (rest, _) in list(extracted.items()):
             if not any(map(str.isalpha, rest)):
                 text, first = inputs[index].text, results[index]
-                parts = [replace(part, text=text) for part in first.parts[:1]]
-                results[index] = SearchResult(parts, first.repeated, restored=missing[index])
+                copies = [replace(part, text=text) for part in first.parts[:1]]
+                results[index] = SearchResult(copies, first.repeated, restored=lost[index])
                 del extracted[index]
         if not extracted:
             return
@@ -147,24 +159,48 @@ class RetryingSearch:
             )
         )
         for (index, (rest, verbatim)), result in zip(extracted.items(), retried, strict=True):
-            parts = [
+            repaired = [
                 replace(
                     part,
                     text=reinsert(part.text, verbatim, map_positions(next(links), rest, part.text)),
                 )
                 for part in result.parts
             ]
-            if result.parts[0].text.strip():
-                results[index] = SearchResult(parts, result.repeated, restored=missing[index])
+            has_words = bool(result.parts[0].text.strip())
+            if has_words and _is_better(inputs[index].text, repaired[0], results[index].parts[0]):
+                results[index] = SearchResult(repaired, result.repeated, restored=lost[index])
 
 
-def _is_loop(_: SearchInput, part: TranslatedPart) -> bool:
+def _is_better(source: str, repaired: TranslatedPart, first: TranslatedPart) -> bool:
+    """Test for a repaired translation that lacks less and is not worse otherwise."""
+    lacking = [len(missing_verbatim(source, part.text)) for part in (repaired, first)]
+    if lacking[0] >= lacking[1]:
+        return False
+    quality, earlier = _quality(repaired)[:2], _quality(first)[:2]
+    if quality != earlier:
+        return quality > earlier
+    return _mean_log_prob(repaired) >= _mean_log_prob(first) - _CLEARLY_WORSE
+
+
+def _quality(part: TranslatedPart) -> tuple[bool, bool, bool, float]:
+    """Return the sort key of translations: finished, without a loop, by length, by score."""
+    is_finished = part.hypothesis.finished
+    is_short_enough = is_finished or not is_too_long(part)
+    return is_finished, not is_loop(part), is_short_enough, part.hypothesis.score
+
+
+def _mean_log_prob(part: TranslatedPart) -> float:
+    return part.hypothesis.log_prob / (len(part.hypothesis.ids) + part.hypothesis.finished or 1)
+
+
+def is_loop(part: TranslatedPart) -> bool:
+    """Test for a translation that repeats itself more than its source."""
     hypothesis = part.hypothesis
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
 
 
 def _may_be_shorter(item: SearchInput, part: TranslatedPart) -> bool:
-    return is_too_long(part) and not item.prefix
+    return not part.hypothesis.finished and is_too_long(part) and not item.prefix
 
 
 def is_too_long(part: TranslatedPart) -> bool:

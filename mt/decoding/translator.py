@@ -22,7 +22,7 @@ from mt.decoding.preparation import (
     name_characters,
     pair_with_prefixes,
 )
-from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult
+from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
 from mt.errors import UserError, listed
 from mt.languages import base_language
 from mt.runs import LineShape
@@ -30,8 +30,8 @@ from mt.runs import LineShape
 _logger = logging.getLogger(__name__)
 Status = Literal[
     "empty",
-    "repeated",
     "length-limited",
+    "repeated",
     "copied",
     "altered",
     "restored",
@@ -42,11 +42,12 @@ Status = Literal[
 ]
 """Status of a line: the first of these that applies.
 
-empty: the line or its translation is empty; repeated: the translation repeated itself, or had more
-than three times the length of its source, and was decoded again; length-limited: it was cut at its
-length limit; copied: it equals the line, or a part of the line in unknown characters was copied;
-altered: numbers, addresses, placeholders or emoji of the line are lost or changed; restored: they
-were, and have been put back; invalid-bytes: bytes that form no character were left out;
+empty: the line or its translation is empty; length-limited: the translation is cut at its length
+limit; repeated: it repeated itself, or was cut at more than three times the length of its source,
+and was decoded again; copied: it equals the line, or a part of the line in unknown characters was
+copied; altered: numbers, addresses, placeholders or emoji of the line are lost or changed;
+restored: they were, and have been put back; invalid-bytes: bytes that form no character were left
+out;
 unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
 is too long was translated in parts; ok: none of these.
 """
@@ -323,11 +324,13 @@ class Translator:
         altered = missing_verbatim(line.text, text)
         restored = [part for result in results for part in result.restored]
         has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
+        loops = any(result.repeated and is_loop(result.parts[0]) for result in results)
+        repeated = _LOOP_NOTE if loops else _REPEATED_NOTE
         unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
         statuses: list[tuple[object, Status, str]] = [
             (not text.strip(), "empty", "the translation is empty"),
-            (any(result.repeated for result in results), "repeated", _REPEATED_NOTE),
             (not all(best.finished for best in bests), "length-limited", _LIMITED_NOTE),
+            (any(result.repeated for result in results), "repeated", repeated),
             (
                 line.inputs and any(map(str.isalpha, text)) and text.strip() == line.text.strip(),
                 "copied",
@@ -350,6 +353,10 @@ _LIMITED_NOTE = (
 _REPEATED_NOTE = (
     "the translation repeated itself or was too long; it was decoded again with "
     f"`decoding.no_repeat_ngram` {BLOCKED_NGRAM}"
+)
+_LOOP_NOTE = (
+    "the translation repeats itself; a search with `decoding.no_repeat_ngram` "
+    f"{BLOCKED_NGRAM} found no better one"
 )
 
 

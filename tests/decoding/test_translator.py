@@ -166,6 +166,85 @@ def test_loops_are_not_decoded_again_if_blocked_already_or_to_be_kept() -> None:
     assert (translation.text, translation.status, engine.blocked) == (loop, "ok", [])
 
 
+class Searches(Engine):
+    """An engine with hypotheses for each source and for its second search.
+
+    That of a source with other words than `answers` is `rest`.
+    """
+
+    def __init__(self, *answers: Hypothesis, rest: Hypothesis | None = None) -> None:
+        self.answers = [*answers]
+        self.rest = rest
+        self.sources: list[str] = []
+
+    def n_best_ids(self, sources: Any, decoding: Any, *_: Any, **__: Any) -> Any:
+        self.sources += [text_of(source[:-1]) for source in sources]
+        is_rest = self.rest is not None and len(self.sources) > 1
+        return [[self.rest if is_rest else self.answers.pop(0)] for _ in sources]
+
+
+def found(text: str, score: float = -1.0, *, finished: bool = True) -> Hypothesis:
+    return Hypothesis(tuple(map(ord, text)), score * (len(text) + finished), score, finished)
+
+
+LOOP = "ja " * 20
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text", "status"),
+    [
+        (found(LOOP), found("ja, ja"), "ja, ja", "repeated"),
+        (found(LOOP), found("ja, ja", -9.0), "ja, ja", "repeated"),
+        (found(LOOP), found("ja, j", finished=False), LOOP.strip(), "repeated"),
+        (found(LOOP), found("nein " * 20, -0.5), ("nein " * 20).strip(), "repeated"),
+        (found(LOOP), found("nein " * 20, -2.0), LOOP.strip(), "repeated"),
+        (found(LOOP, finished=False), found("ja, ja", -9.0), "ja, ja", "repeated"),
+        (found(LOOP, finished=False), found("ja, j", finished=False), "ja, j", "length-limited"),
+        (found("abcdefghijklmnop"), found("abc"), "abcdefghijklmnop", "ok"),
+        (found("abcdefghijklmnop", finished=False), found("abc", -9.0), "abc", "repeated"),
+    ],
+)
+def test_the_better_of_two_searches_is_used(
+    first: Hypothesis, second: Hypothesis, text: str, status: str
+) -> None:
+    translator = build_translator(Searches(first, second), split_sentences="on")
+    [translation] = translator.stream(["an"])
+    assert (translation.text, translation.status) == (text, status)
+    kept = status == "repeated" and len(text) > 20
+    assert any("found no better one" in note for note in translation.notes) is kept
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "rest", "text", "status"),
+    [
+        ("call 4711", "ring", found("ring"), "ring 4711", "restored"),
+        ("call 4711", "ring", found("ring", -1.6), "ring 4711", "restored"),
+        ("call 4711", "ring", found("ring", -1.8), "ring", "altered"),
+        ("call 4711", "ring", found("rin", finished=False), "ring", "altered"),
+        ("call 4711", "ring", found(LOOP), "ring", "altered"),
+        ("call {n}", "ring", found("ring"), "ring {n}", "restored"),
+        ("call {n}", "ring", found("rin", finished=False), "ring", "altered"),
+        ("from 6 to 8 pm", "von 18 bis 20 Uhr", None, "von 18 bis 20 Uhr", "ok"),
+        ("in 1984", "1948", None, "1948", "altered"),
+        ("pay $200", "zahle zweihundert", None, "zahle zweihundert", "ok"),
+    ],
+)
+def test_a_right_or_better_translation_is_not_repaired(
+    source: str, first: str, rest: Hypothesis | None, text: str, status: str
+) -> None:
+    engine = Searches(found(first), rest=rest)
+    [translation] = build_translator(engine).stream([source])
+    assert (translation.text, translation.status) == (text, status)
+    assert (len(engine.sources) > 1) is (rest is not None)
+
+
+def test_short_numbers_stay_in_the_text_that_is_searched_again() -> None:
+    engine = Searches(found("ring um 5"), rest=found("ring um 5"))
+    [translation] = build_translator(engine).stream(["call 4711 at 5"])
+    assert engine.sources == ["call 4711 at 5", "call at 5"]
+    assert translation.status == "restored"
+
+
 def test_only_the_looping_part_of_a_line_is_decoded_again() -> None:
     engine = Answers(**{"a one.": ["eins."], "a two.": ["drei" * 9]})
     [translation] = build_translator(engine, longest=7).stream(["a one. a two."])
@@ -452,6 +531,7 @@ def test_translations_of_more_than_three_times_the_source_are_decoded_again() ->
     assert len(forced.text) == 26, "a prefix may be longer than the source"
     found = list(build_translator(Talkative()).stream(lines))
     assert [len(each.text) for each in found] == [6, 9, 21, 26]
-    assert [each.status for each in found] == [*["repeated"] * 3, "length-limited"]
+    assert [each.status for each in found] == ["length-limited"] * 4, "all are cut"
+    assert [len(each.notes) for each in found] == [2, 2, 2, 1]
     [kept] = build_translator(Talkative(), repair="off").translate(["a"])
     assert len(kept) == 26
