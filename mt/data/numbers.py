@@ -108,7 +108,7 @@ def _compare(source: str, translation: str) -> tuple[list[re.Match[str]], int, i
     matches = [*NUMBER.finditer(ours)]
     if not matches:
         return [], 0, 0
-    read, written = _Written.of(ours), _Written.of(theirs)
+    read, written = _Numbers.of(ours), _Numbers.of(theirs)
     lacking = [match for match in matches if not written.has(match[0], has_power=read.has_power)]
     if not lacking:
         return [], 0, 0
@@ -121,7 +121,7 @@ def _compare(source: str, translation: str) -> tuple[list[re.Match[str]], int, i
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _Numbers:
     """Numbers of a text, in the forms in which those of another text are looked up."""
 
     values: frozenset[str]
@@ -132,7 +132,7 @@ class _Written:
     """True if a power of ten may be in words."""
 
     @classmethod
-    def of(cls, text: str) -> "_Written":
+    def of(cls, text: str) -> "_Numbers":
         numbers = _DIGITS.findall(_MYRIADS.sub("", text))
         values = frozenset(map(_value, numbers)) | frozenset(map(_code, numbers))
         exponents: dict[str, set[int]] = {}
