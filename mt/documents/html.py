@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from html import unescape
 from typing import Literal
 
-from mt.documents.segments import Segment, SegmentBuilder, has_letters, make_join
+from mt.documents.segments import SPACE, Segment, SegmentBuilder, has_letters, make_join
 from mt.documents.tags import TagKind
+from mt.languages import FINAL_MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +156,29 @@ def escape_value(text: str, quote: str) -> str:
 
 INLINE = frozenset(
     {
-        "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del",
-        "dfn", "em", "font", "i", "img", "ins", "kbd", "mark", "math", "q", "s", "samp",
-        "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr",
+        "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del",
+        "dfn", "em", "font", "i", "img", "ins", "kbd", "mark", "math", "nobr", "q", "rb", "rp",
+        "rt", "rtc", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time",
+        "tt", "u", "var", "wbr",
     }
 )  # fmt: skip
-"""Elements inside a sentence; all others begin and end a block."""
+"""Elements inside a sentence."""
+_BLOCK = frozenset(
+    {
+        "address", "area", "article", "aside", "base", "blockquote", "body", "caption", "center",
+        "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset",
+        "figcaption", "figure", "footer", "form", "frame", "frameset", "h1", "h2", "h3", "h4",
+        "h5", "h6", "head", "header", "hgroup", "hr", "html", "legend", "li", "link", "main",
+        "menu", "meta", "nav", "noframes", "noscript", "ol", "optgroup", "option", "p", "pre",
+        "script", "search", "section", "style", "summary", "table", "tbody", "td", "template",
+        "textarea", "tfoot", "th", "thead", "title", "tr", "ul",
+    }
+)  # fmt: skip
+"""Elements that begin and end a block. All others are inside a sentence if text is beside them."""
+_COMPOUND = frozenset(
+    {"audio", "canvas", "datalist", "map", "object", "picture", "select", "svg", "video"}
+)
+"""Elements with texts of their own, of which none belongs to the sentence around them."""
 VOID = frozenset(
     {
         "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param",
@@ -168,62 +186,151 @@ VOID = frozenset(
     }
 )  # fmt: skip
 """Elements without content or end tag."""
-PROTECTED = frozenset({"code", "math", "pre", "script", "style", "textarea"})
+PROTECTED = frozenset(
+    {
+        "code", "kbd", "math", "pre", "rp", "rt", "rtc", "samp", "script", "style", "textarea",
+        "tt", "var",
+    }
+)  # fmt: skip
 """Elements whose content is not translated."""
+_UNTRANSLATED_CLASSES = {"notranslate", "skiptranslate"}
+_OPENING = re.compile(r"<([A-Za-z][^\s/>]*)")
+_READING_END = {
+    "rt": re.compile(r"</rt\s*>|(?=</?(?:rb|rp|rt|rtc|ruby)[\s/>])", re.IGNORECASE),
+    "rp": re.compile(r"</rp\s*>|(?=</?(?:rb|rp|rt|rtc|ruby)[\s/>])", re.IGNORECASE),
+    "rtc": re.compile(r"</rtc\s*>|(?=</ruby[\s/>])", re.IGNORECASE),
+}
+"""End of a reading; its end tag may be missing."""
+_LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder"})
 
 
 def read_html(source: str) -> Iterator[Segment]:
     """Yield the segments of a page, or of a part of one."""
+    is_xml = source.lstrip().startswith("<?xml")
+    return _read_part(source, 0, len(source), _find_inline(source, is_xml=is_xml), is_xml=is_xml)
+
+
+def _read_part(
+    source: str, start: int, end: int, inline: set[int], *, is_xml: bool
+) -> Iterator[Segment]:
+    """Yield the segments of a page or of the content of an element.
+
+    `inline` has the places of the tags of other elements than `INLINE` inside a sentence.
+    """
     builder = SegmentBuilder(source, make_join(escape_text))
-    self_closing = source.lstrip().startswith("<?xml")
-    tokens = scan(source)
-    for token in tokens:
+    tokens = scan(source, start)
+    line = ""
+    while (token := next(tokens, None)) and token.start < end:
         if token.kind == "text":
             add_characters(builder, token.start, token.end)
-        elif token.kind in {"cdata", "other"}:
-            builder.add_tag(token.start, token.end, "single")
-        elif is_protected(source, token) and (token.kind == "open" or not self_closing):
-            end = _skip_element(token, tokens, self_closing=self_closing)
-            if token.name not in INLINE:
+            line = source[token.start : token.end].strip(SPACE) or line
+            continue
+        is_inline = (
+            token.kind in {"cdata", "other"} or token.name in INLINE or token.start in inline
+        )
+        is_element = token.kind == "open" or (token.kind == "empty" and not is_xml)
+        kind: TagKind = "single"
+        tag_end = token.end
+        inner = tuple(read_attributes(source, token))
+        if is_element and is_protected(source, token):
+            tag_end, tokens = _skip_element(source, token, tokens, is_xml=is_xml)
+            inner = ()
+        elif token.name == "br":
+            if not line or _LAST_MARK.search(line):
                 yield from builder.finish()
-            builder.add_tag(token.start, end, "single")
-            if token.name not in INLINE:
-                yield from builder.finish()
+            kind, line = "break", ""
+        elif is_inline and is_element and token.name in _COMPOUND:
+            tag_end, tokens = _skip_element(source, token, tokens, is_xml=is_xml)
+            inner += tuple(_read_part(source, token.end, tag_end, set(), is_xml=is_xml))
+        elif token.kind == "close":
+            kind = "close"
+        elif is_element and token.name not in VOID:
+            kind = "open"
+        if is_inline:
+            builder.add_tag(token.start, tag_end, kind, inner)
         else:
-            attributes = tuple(read_attributes(source, token))
-            if token.name in INLINE:
-                empty = token.name in VOID or (token.kind == "empty" and self_closing)
-                is_close = token.kind == "close"
-                kind: TagKind = "close" if is_close else "single" if empty else "open"
-                builder.add_tag(token.start, token.end, kind, attributes)
-            else:
-                yield from builder.finish()
-                yield from attributes
+            yield from builder.finish()
+            yield from inner
+            line = ""
     yield from builder.finish()
+
+
+@dataclass(slots=True)
+class _Run:
+    """Content of an element, or of a page, up to the next border of a block."""
+
+    name: str = ""
+    start: int = 0
+    has_letters: bool = False
+    tags: set[int] = field(default_factory=set)
+    """Places of tags that are inside a sentence if there are letters beside them."""
+
+
+def _find_inline(source: str, *, is_xml: bool) -> set[int]:
+    """Return the places of the tags of elements that are inside a sentence because text is there.
+
+    These are elements that are neither inline nor blocks by their name, such as a button: without
+    a block inside, and with letters beside them up to the borders of blocks.
+    """
+    inline: set[int] = set()
+    names = {match[1].lower() for match in _OPENING.finditer(source)}
+    if names <= INLINE | _BLOCK:
+        return inline
+    runs = [_Run()]
+    tokens = scan(source)
+    while token := next(tokens, None):
+        run = runs[-1]
+        if token.kind == "text":
+            run.has_letters |= has_letters(source[token.start : token.end])
+        elif token.name in INLINE or token.kind in {"cdata", "other"}:
+            continue
+        elif token.kind == "close" and token.name == run.name:
+            runs.pop()
+            inline |= run.tags if run.has_letters else set()
+            runs[-1].tags |= run.tags | {run.start, token.start}
+        elif token.kind == "close" or token.name in _BLOCK:
+            inline.update(*(run.tags for run in runs if run.has_letters))
+            runs = [_Run()]
+        elif token.name in _COMPOUND and token.kind == "open":
+            run.tags.add(token.start)
+            _, tokens = _skip_element(source, token, tokens, is_xml=is_xml)
+        elif token.name in VOID or token.kind == "empty":
+            run.tags.add(token.start)
+        else:
+            runs.append(_Run(token.name, token.start))
+    return inline.union(*(run.tags for run in runs if run.has_letters))
 
 
 def is_protected(source: str, token: MarkupToken) -> bool:
     """Test for the start tag of an element whose content is not translated."""
     if token.kind not in {"open", "empty"} or token.name in VOID:
         return False
-    value = token.value(source, "translate")
-    return token.name in PROTECTED or (value or "").lower() == "no"
+    value = (token.value(source, "translate") or "").lower()
+    classes = (token.value(source, "class") or "").split()
+    is_marked = value == "no" or not _UNTRANSLATED_CLASSES.isdisjoint(classes)
+    return is_marked or (token.name in PROTECTED and value != "yes")
 
 
-def _skip_element(first: MarkupToken, tokens: Iterator[MarkupToken], *, self_closing: bool) -> int:
-    """Read the tokens of an element and return its end, or that of the text if it has none."""
+def _skip_element(
+    source: str, first: MarkupToken, tokens: Iterator[MarkupToken], *, is_xml: bool
+) -> tuple[int, Iterator[MarkupToken]]:
+    """Return the end of an element, or that of the text without one, and the tokens behind it."""
+    if first.name in _READING_END:
+        closing = _READING_END[first.name].search(source, first.end)
+        end = closing.end() if closing else len(source)
+        return end, scan(source, end)
     depth, end = 1, first.end
     for token in tokens:
         end = token.end
         if token.name == first.name:
-            if token.kind == "open" or (token.kind == "empty" and not self_closing):
+            if token.kind == "open" or (token.kind == "empty" and not is_xml):
                 depth += 1
             elif token.kind == "close":
                 depth -= 1
         if not depth:
             break
-    return end
+    return end, tokens
 
 
 def read_attributes(source: str, token: MarkupToken) -> Iterator[Segment]:

@@ -90,6 +90,47 @@ MARKDOWN = [
 
 
 @pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        ("a <ruby>b<rp>(</rp><rt>c</rt><rp>)</rp></ruby> d", ["a b d"]),
+        ("<ruby>漢<rt>kan<rt>x<rb>字<rp>(<rt>ji</ruby>だ", ["漢字だ"]),
+        ("<ruby>b<rtc><rt>c</rt></rtc></ruby> d<p>e", ["b d", "e"]),
+        (
+            "a <button title=x>b</button> c<p><button>d</button><button>e</button>",
+            ["a b c", "x", "d", "e"],
+        ),
+        ("<label>a</label> <input> <label>b</label>: <input>", ["a", "b"]),
+        ("a <x-b><i>c</i> <x-d>d</x-d></x-b> e<p><x-b>f</x-b> <x-b>g</x-b>", ["a c d e", "f", "g"]),
+        ("<x-b>a <x-c>b</x-c></x-b>, <x-b>c<p>d</x-b> e", ["a b", "c", "d", "e"]),
+        (
+            "a <svg><title>b</title><text>c</text></svg> d<p><svg><text>e</text></svg>",
+            ["a d", "b", "c", "e"],
+        ),
+        (
+            "a <select><option>b<option>c</select> d <input placeholder=e> f",
+            ["a d f", "b", "c", "e"],
+        ),
+        ("a<br>b<br/>c.<br>d<br><br>e<BR>", ["a b c.", "d", "e"]),
+        ("你<br>好。<br>吗", ["你 好。", "吗"]),
+        ("a <kbd>b</kbd> <samp>c</samp> <tt>d</tt> <var>e</var> f", ["a f"]),
+        (
+            "a <b class='x notranslate'>b</b> c<div class=notranslate>d</div><code translate=yes>e</code>",
+            ["a c", "e"],
+        ),
+    ],
+)
+def test_sentence_is_one_text_of_what_is_read(page: str, texts: list[str]) -> None:
+    seen: list[str] = []
+    assert (
+        translated(page.encode(), "html", lambda text: seen.append(text) or text) == page.encode()
+    )
+    assert [" ".join(text.split()) for text in seen] == texts
+    tags = re.compile("<[^>]*>")
+    changed = translated(page.encode(), "html", longer).decode()
+    assert sorted(tags.findall(changed)) == sorted(tags.findall(page))
+
+
+@pytest.mark.parametrize(
     ("format", "source", "expected"),
     [*(("html", *pair) for pair in HTML), *(("markdown", *pair) for pair in MARKDOWN)],
 )
