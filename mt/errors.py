@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
+from types import FrameType
 from typing import TextIO
 
 DISTRIBUTION = "mt-train"
@@ -81,10 +83,12 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
     """Run a command and return its exit status; report user errors as one `error:` line.
 
     Disk and permission errors are user errors. Any other exception is a bug and keeps its
-    traceback. Ctrl-C and a closed pipe, as in `mt translate ... | head`, exit quietly.
+    traceback. Ctrl-C and a closed pipe, as in `mt translate ... | head`, exit quietly. SIGTERM and
+    SIGHUP raise SystemExit, so that temporary files are removed.
     """
     try:
-        status = command()
+        with _exiting_on_signals():
+            status = command()
         sys.stdout.flush()  # a full disk is reported here, not at interpreter exit
     except UserError as error:
         lines = str(error).splitlines() if isinstance(error, ConfigProblemsError) else [str(error)]
@@ -103,6 +107,35 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
     return status
 
 
+@contextmanager
+def _exiting_on_signals() -> Iterator[None]:
+    """Raise SystemExit on the signals that otherwise end a program without cleaning up.
+
+    No-op in a thread and under torchrun, which ends ranks that wait for others. Signals that are
+    ignored or handled already stay so, such as SIGHUP under nohup.
+    """
+    owner = os.getpid()
+
+    def leave(signal_number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked process, which owns no files
+            signal.signal(signal_number, signal.SIG_DFL)
+            os.kill(os.getpid(), signal_number)
+        raise SystemExit(128 + signal_number)
+
+    is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    is_main = threading.current_thread() is threading.main_thread() and not is_rank
+    signals = [signal.Signals[name] for name in _ENDING if name in signal.Signals.__members__]
+    taken = [number for number in signals if is_main and signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+_ENDING = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _USER_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -154,6 +154,54 @@ def expand_home(path: str | Path) -> Path:
 def resolved(path: Path) -> Path:
     """Return the real path; unlike Path.resolve, accept a symbolic link to itself."""
     return Path(os.path.realpath(path))
+
+
+def check_output(path: Path) -> None:
+    """Raise UserError if no file can be written at `path`."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, a file was expected")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent} to write it into")
+    if is_special(path):
+        return
+    target = resolved(path)
+    for must_be_writable in (target.parent, target) if target.exists() else (target.parent,):
+        if not os.access(must_be_writable, os.W_OK):
+            raise UserError(f"{must_be_writable}: no permission to write there")
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
+    """Raise UserError for an output that is an input, a file of an input folder, or named twice.
+
+    Symbolic and hard links count as the file that they lead to. Devices and pipes may be both.
+    """
+    taken = [path for path in inputs if path]
+    for path in filter(None, outputs):
+        if any(is_same(path, other) for other in taken) and not is_special(path):
+            raise UserError(f"{path}: is named twice, and would be written over")
+        if path.is_file() and any(_is_file_of(path, folder) for folder in taken):
+            raise UserError(f"{path}: is a file of the input, and not written over")
+        taken.append(path)
+
+
+def is_same(path: Path, other: Path) -> bool:
+    """Return True for two names of one file or folder, which need not exist."""
+    with suppress(OSError, ValueError):
+        return path.samefile(other)
+    return resolved(path) == resolved(other)
+
+
+def is_special(path: Path) -> bool:
+    """Return True for a device, a pipe and a socket."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _is_file_of(path: Path, folder: Path) -> bool:
+    """Return True for a file in a folder, or one to which a link in the folder leads."""
+    if not folder.is_dir():
+        return False
+    inside = resolved(path).is_relative_to(resolved(folder))
+    return inside or any(is_same(path, entry) for entry in folder.rglob("*"))
 
 
 def require_file(path: Path) -> Path:

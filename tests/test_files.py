@@ -1,11 +1,12 @@
-"""Atomic replacement of folders."""
+"""Atomic replacement of folders, and the comparison of outputs with inputs."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from mt.files import put_in_place
+from mt.errors import UserError
+from mt.files import check_outputs, put_in_place
 
 
 @pytest.fixture
@@ -42,3 +43,35 @@ def test_existing_folder_is_replaced_completely(folder: Path, tmp_path: Path) ->
     put_in_place(folder, output)
     assert sorted(path.name for path in output.iterdir()) == ["inner", "model"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_outputs_replace_no_input_and_each_other_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, text, weights = Path("run"), Path("text"), Path("weights")
+    (run / "inner").mkdir(parents=True)
+    (run / "inner" / "file").write_text("")
+    text.write_text("")
+    weights.write_text("")
+    (run / "model").symlink_to(weights.absolute())
+    os.link(text, "hard")
+    Path("soft").symlink_to("text")
+    Path("folder").symlink_to("run")
+    null = Path(os.devnull)
+    check_outputs([Path("a"), None, run / "new", null, null], [run, text, null, None])
+    check_outputs([run / "inner"], [run])
+    for paths, message in (
+        ([Path("a"), Path("run/../a")], "is named twice"),
+        *(
+            ([Path(name)], f"{name}: is named twice")
+            for name in ("text", "hard", "soft", "run/../soft")
+        ),
+        ([Path("folder")], "folder: is named twice"),
+        *(
+            ([Path(name)], f"{name}: is a file of the input")
+            for name in ("run/inner/file", "folder/inner/file", "weights")
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            check_outputs(paths, [run, text])

@@ -110,7 +110,7 @@ class Collection:
                 if len(rows) == _WINDOW_LINES or time.monotonic() - since > _WINDOW_SECONDS:
                     yield _as_window(rows)
                     rows, since = [], time.monotonic()
-        except (UserError, KeyboardInterrupt):
+        except (UserError, KeyboardInterrupt, SystemExit):
             if rows:
                 yield _as_window(rows)
             raise

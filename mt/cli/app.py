@@ -12,12 +12,16 @@ from mt.cli.data import data
 from mt.cli.evaluate import compare, evaluate
 from mt.cli.export import export, import_
 from mt.cli.inspect import bench, info, plan, plot
-from mt.cli.options import print_help
+from mt.cli.options import check_paths, print_help
 from mt.cli.train import ablate, average, init, reproduce, train
 from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
-app = typer.Typer(name="mt", pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="mt",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 EXAMPLES = """\
  Begin with:
    mt init train.de train.en
@@ -91,12 +95,14 @@ PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
 for panel, commands in PANELS.items():
     for command in commands:
         if isinstance(command, typer.Typer):
+            for member in command.registered_commands:
+                member.callback = member.callback and check_paths(member.callback)
             app.add_typer(command, rich_help_panel=panel)
         else:
             # Typer cuts a summary that is not given explicitly.
             summary = (command.__doc__ or "").partition("\n")[0]
             name = command.__name__.rstrip("_")
-            app.command(name, short_help=summary, rich_help_panel=panel)(command)
+            app.command(name, short_help=summary, rich_help_panel=panel)(check_paths(command))
 
 
 def run_command_line() -> int:

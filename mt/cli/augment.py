@@ -28,7 +28,11 @@ def distill(
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Output folder; the same command resumes stopped work."),
+        typer.Option(
+            metavar="DIR",
+            writable=True,
+            help="Output folder; the same command resumes stopped work.",
+        ),
     ],
     origin: Annotated[
         str | None,

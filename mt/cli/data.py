@@ -53,7 +53,8 @@ def check(
     from mt.doctor.check import check_corpora
     from mt.doctor.corpus_report import as_html, as_text
 
-    check_report_files(output or (), [subject])
+    named = (Path(value) for value in loaded.flat().values() if isinstance(value, str))
+    check_report_files(output or (), [subject, *(path for path in named if path.is_file())])
     _, origin = loaded.tokenizer_origin or ("", None)
     tokenizer = _load_tokenizer(subject if subject.is_dir() else origin)
     report = check_corpora(loaded.data, tokenizer=tokenizer, processes=processes)
@@ -77,7 +78,9 @@ def _load_tokenizer(folder: Path | None) -> "Tokenizer | None":
 @data.command()
 def clean(
     config: ConfigFile,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the output.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", writable=True, help="New folder for the output.")
+    ],
     overrides: Overrides = None,
 ) -> None:
     """Write the training corpora of a config, cleaned by `data.cleaning`.

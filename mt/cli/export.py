@@ -20,7 +20,7 @@ def export(
     ] = "none",
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Output folder; default: a folder in RUN."),
+        typer.Option(metavar="DIR", writable=True, help="Output folder; default: a folder in RUN."),
     ] = None,
     sample: Annotated[
         Path | None,
@@ -59,7 +59,9 @@ def import_(
         Path,
         typer.Argument(metavar="PATH", help="Hugging Face folder of OPUS-MT, M2M-100 or NLLB-200."),
     ],
-    run: Annotated[Path, typer.Option("--run", metavar="DIR", help="New run folder.")],
+    run: Annotated[
+        Path, typer.Option("--run", metavar="DIR", writable=True, help="New run folder.")
+    ],
     source_language: Annotated[
         str | None,
         typer.Option(metavar="CODE", help="M2M-100, NLLB-200: source language, as `eng_Latn`."),

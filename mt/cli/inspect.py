@@ -357,6 +357,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
+        writable=True,
         help="Output file, .png or .svg; an existing file is replaced.",
     ),
 ]

@@ -3,14 +3,17 @@
 `mt.config` is imported on use: pydantic and YAML would double the time of `mt --help`.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from mt.errors import UserError
-from mt.files import write_json, write_text
+from mt.files import check_output, check_outputs, is_same, write_json, write_text
+from mt.runs import CONFIG_FILE
 
 if TYPE_CHECKING:
     from mt.config import Config
@@ -55,6 +58,7 @@ ReportFiles = Annotated[
         "--output",
         "-o",
         metavar="FILE",
+        writable=True,
         help="Also write the report to FILE, .json or .html; repeatable.",
     ),
 ]
@@ -76,13 +80,49 @@ def decoding_only(overrides: Sequence[str] | None) -> Sequence[str]:
     return overrides or ()
 
 
+def check_paths(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that refuses, before all else, an output that is one of its inputs.
+
+    Outputs are the paths that are declared `writable`, and stdout. Inputs are all other paths, also
+    those in `--set`, and stdin.
+    """
+
+    @functools.wraps(command)
+    def checked(**values: Any) -> None:
+        outputs: list[Path] = []
+        inputs = [Path("/dev/stdin")]
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            for info in getattr(hint, "__metadata__", ()):
+                paths = _list_paths(values.get(name), info.metavar or "")
+                (outputs if info.writable else inputs).extend(paths)
+        check_outputs(outputs, inputs)
+        stdout = Path("/dev/stdout")
+        if stdout.is_file() and any(is_same(stdout, path) for path in inputs):
+            raise UserError("stdout is a file that the command reads; name another")
+        command(**values)
+
+    return checked
+
+
+def _list_paths(value: object, metavar: str) -> Iterator[Path]:
+    """Yield the paths in the value of a parameter, also in texts if its name in the help is one."""
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, Path):
+            yield item
+        elif isinstance(item, str) and re.search("FILE|CORPUS", metavar):
+            yield Path(item)
+        elif isinstance(item, str) and metavar == "KEY=VALUE":
+            named = map(Path, re.split(r"[][, ]+", item.partition("=")[2]))
+            yield from (path for path in named if path.is_file() or (path / CONFIG_FILE).is_file())
+
+
 def check_report_files(files: Sequence[Path], inputs: Sequence[Path | None]) -> None:
     """Raise UserError for a report that would replace an input, or that cannot be written."""
-    from mt.decoding.text_files import check_outputs
     from mt.doctor.page import check_html_package
 
     check_outputs(files, inputs)
     for file in files:
+        check_output(file)
         if file.suffix not in {".json", ".html"}:
             raise UserError(f"{file}: a report is a file .json or .html")
         if file.suffix == ".html":

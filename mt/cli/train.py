@@ -47,7 +47,9 @@ def init(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Config to write; default: NAME-OF-CORPUS.yaml."),
+        typer.Option(
+            metavar="FILE", writable=True, help="Config to write; default: NAME-OF-CORPUS.yaml."
+        ),
     ] = None,
 ) -> None:
     """Write a config for a corpus, with cleaning and settings chosen for it.
@@ -137,7 +139,9 @@ def ablate(
 
 def average(
     run: RunArgument,
-    output: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the model.")],
+    output: Annotated[
+        Path, typer.Option(metavar="DIR", writable=True, help="New folder for the model.")
+    ],
     checkpoints: Annotated[
         str,
         typer.Option(

@@ -35,6 +35,7 @@ def translate(
             "--output",
             "-o",
             metavar="FILE",
+            writable=True,
             help="Output file, replaced once the translation is complete; default: stdout.",
         ),
     ] = None,
@@ -68,7 +69,11 @@ def translate(
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write number, status and warnings of each line as TSV."),
+        typer.Option(
+            metavar="FILE",
+            writable=True,
+            help="Write number, status and warnings of each line as TSV.",
+        ),
     ] = None,
     unbuffered: Annotated[
         bool, typer.Option("--unbuffered", help="Print each translation before reading on.")
@@ -134,7 +139,9 @@ def score(
     targets: Annotated[Path, typer.Option(metavar="FILE", help="Translations, one per line.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Output file; default: stdout."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", writable=True, help="Output file; default: stdout."
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object per line, with token scores.")

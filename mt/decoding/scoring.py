@@ -16,7 +16,6 @@ from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
 from mt.decoding.text_files import (
-    check_outputs,
     files_for_shards,
     log_result,
     open_output,
@@ -25,7 +24,13 @@ from mt.decoding.text_files import (
 )
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.files import name_errors, require_file, require_regular_file
+from mt.files import (
+    check_output,
+    check_outputs,
+    name_errors,
+    require_file,
+    require_regular_file,
+)
 
 # Read together and sorted by length, so that a batch has little padding.
 LINES_AT_ONCE = 2048
@@ -120,7 +125,9 @@ def write_scores(
     With `shard`, score a part of the lines; return None if other parts are missing. See
     `mt.decoding.shards`.
     """
-    check_outputs([job.output], [job.sources, job.targets])
+    check_outputs([job.output], [run, job.sources, job.targets])
+    if job.output:
+        check_output(job.output)
     if shard is not None:
         return _write_shard(run, job, shard, overrides, device)
     totals = Totals()

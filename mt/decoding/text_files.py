@@ -4,9 +4,8 @@ import codecs
 import io
 import json
 import logging
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +28,14 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import replace_file, require_file, resolved
+from mt.files import (
+    check_output,
+    check_outputs,
+    is_special,
+    replace_file,
+    require_file,
+    resolved,
+)
 from mt.tables import make_printable
 
 Form = Literal["text", "n-best", "json"]
@@ -68,7 +74,7 @@ def translate_file(
     on a line are logged with its number. Raises UserError for invalid files, device, run folder or
     overrides before any work starts.
     """
-    lines = _open_input(job)
+    lines = _open_input(run, job)
     translator = load_for_files(run, overrides=overrides, device=device)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
@@ -88,7 +94,7 @@ def translate_shard(
     source, output = files_for_shards(job.input, job.output)
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
-    _open_input(job)
+    _open_input(run, job)
     stored = StoredModel.read(run, overrides)
     check_n_best(job.n_best, stored.config.decoding)
     settings = {
@@ -294,16 +300,13 @@ def report_line(translation: Translation) -> str:
     return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\n"
 
 
-def _open_input(job: FileJob) -> Iterator[str]:
+def _open_input(run: Path, job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
         require_file(path)
     for path in filter(None, (job.output, job.report)):
         check_output(path)
-    for name in ("input", "prefixes", "output"):
-        other = getattr(job, name)
-        if job.report and other and resolved(other) == resolved(job.report):
-            raise UserError(f"{job.report}: is the {name}; the report needs a file of its own")
+    check_outputs([job.output, job.report], [run, job.input, job.prefixes])
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines
@@ -381,36 +384,6 @@ def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
         yield text.removeprefix(_BYTE_ORDER_MARK) if line_number == 1 else text
 
 
-def check_output(path: Path) -> None:
-    """Raise UserError if no file can be written at `path`."""
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder, a file was expected")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent} to write it into")
-    if _is_special(path):
-        return
-    target = resolved(path)
-    for must_be_writable in (target.parent, target) if target.exists() else (target.parent,):
-        if not os.access(must_be_writable, os.W_OK):
-            raise UserError(f"{must_be_writable}: no permission to write there")
-
-
-def check_outputs(paths: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
-    """Check each output path; raise UserError if it is an input or occurs twice.
-
-    Files inside a folder of `inputs`, such as a run, may not be replaced either.
-    """
-    taken = {resolved(path) for path in inputs if path}
-    for path in filter(None, paths):
-        check_output(path)
-        target = resolved(path)
-        if target in taken:
-            raise UserError(f"{path}: is named twice, and would be written over")
-        if target.is_file() and not taken.isdisjoint(target.parents):
-            raise UserError(f"{path}: is a file of the input, and not written over")
-        taken.add(target)
-
-
 @contextmanager
 def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     """Open stdout, or a temporary file that replaces `path` when it is complete."""
@@ -420,13 +393,9 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
             sys.stdout.buffer.flush()
             return
         # Links stay links; devices and pipes cannot be replaced.
-        target = path if _is_special(path) else stack.enter_context(replace_file(resolved(path)))
+        target = path if is_special(path) else stack.enter_context(replace_file(resolved(path)))
         with target.open("wb") as file:
             yield file
-
-
-def _is_special(path: Path) -> bool:
-    return path.exists() and not path.is_file()
 
 
 @contextmanager

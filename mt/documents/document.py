@@ -14,7 +14,6 @@ from pathlib import Path
 from mt.data.corpus_files import LONGEST_LINE, read_chunks
 from mt.decoding.alignment import Link
 from mt.decoding.text_files import (
-    check_outputs,
     load_for_files,
     open_output,
     progress_bar,
@@ -38,7 +37,7 @@ from mt.documents.segments import (
 )
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
-from mt.files import require_file
+from mt.files import check_output, check_outputs, require_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,9 @@ def translate_document(
         raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
     if job.fuzzy and job.format != "po":
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
-    check_outputs([job.output, job.report], [job.input and require_file(job.input)])
+    check_outputs([job.output, job.report], [run, job.input and require_file(job.input)])
+    for path in filter(None, (job.output, job.report)):
+        check_output(path)
     name = str(job.input or "stdin")
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)

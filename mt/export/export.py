@@ -26,7 +26,15 @@ from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
-from mt.files import hash_file, open_aside, put_in_place, require_file, write_json, write_text
+from mt.files import (
+    hash_file,
+    open_aside,
+    put_in_place,
+    require_file,
+    resolved,
+    write_json,
+    write_text,
+)
 from mt.model.device import available_devices
 from mt.runs import (
     CONFIG_FILE,
@@ -168,6 +176,8 @@ def export_ctranslate2(
     """
     require_ctranslate2()
     check_output_folder(output)
+    if sample and resolved(sample).is_relative_to(resolved(output)):
+        raise UserError(f"{sample}: is in {output}, which would be replaced")
     finished = read_run(run)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)

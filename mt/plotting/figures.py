@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
-from mt.decoding.text_files import check_output, open_output
+from mt.decoding.text_files import open_output
 from mt.errors import UserError, escape_line, install_hint
+from mt.files import check_output
 
 SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"
 """Colour maps of signed values (zero is white) and of weights; grey for masked cells."""

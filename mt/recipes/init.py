@@ -45,12 +45,11 @@ from mt.data.splits import (
     open_training_corpora,
     scan_corpora,
 )
-from mt.decoding.text_files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
 from mt.doctor.findings import KINDS, CorpusReport, find_reasons
 from mt.errors import ConfigError, DataError, UserError
-from mt.files import write_text
+from mt.files import check_output, write_text
 from mt.languages import base_language
 from mt.model.device import select_device
 from mt.recipes.detection import (

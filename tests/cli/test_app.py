@@ -1,17 +1,19 @@
 """Help, completion, usage errors and exit statuses of the program."""
 
+import inspect
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+import typer
 
 from mt import __version__
-from mt.cli.app import EXAMPLES, PANELS
+from mt.cli.app import EXAMPLES, PANELS, app
 from tests.factories import Program
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +109,97 @@ def test_invalid_call_is_one_line_and_leaves_nothing(
 ) -> None:
     assert message in refused(*arguments.split())
     assert [*Path().iterdir()] == [recipe]
+
+
+READ = {
+    *("api_key_file", "config", "corpora", "file", "inputs", "judge", "origin", "path", "prefixes"),
+    *("references", "sample", "source", "sources", "subject", "systems", "target", "targets"),
+    *("test", "valid", "RUN"),
+}
+"""Paths that are read, by name or metavar; each other path of a command is an output."""
+RESUMED = {"train run", "reproduce run", "plan run"}
+"""Run folders that are continued, and refused if they hold anything else."""
+
+
+def list_calls(words: str, command: Callable[..., None]) -> Iterator[list[str]]:
+    """Yield a call for each output of a command and each other path; both are named `same`."""
+    hints = get_type_hints(command, include_extras=True)
+    hints.pop("return")
+    infos = {name: hint.__metadata__[0] for name, hint in hints.items()}
+    paths = {
+        name
+        for name, info in infos.items()
+        if "Path" in str(hints[name]) or re.search("FILE|CORPUS|DIR|RUN", info.metavar or "")
+    }
+    outputs = {name for name in paths if not {name, infos[name].metavar} & READ}
+    outputs -= {name for name in paths if f"{words} {name}" in RESUMED}
+    optional = {
+        name
+        for name, parameter in inspect.signature(command).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    for output, other in ((output, other) for output in sorted(outputs) for other in sorted(paths)):
+        call = words.split()
+        for name in hints:
+            value = "same" if name in (output, other) else "x"
+            if value == "x" and name in optional:
+                continue
+            kind, *_ = get_args(hints[name])
+            if get_origin(kind) is Literal:
+                value = get_args(kind)[0]
+            if isinstance(infos[name], typer.models.OptionInfo):
+                named = str(infos[name].default)  # the first name of the option, if it has some
+                option = named if named.startswith("-") else f"--{name}".replace("_", "-")
+                call += [option, value] * (2 if output == other == name else 1)
+            else:
+                call.append(value)
+        if output != other or "list" in str(hints[output]):
+            yield call
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        call
+        for group in (app, *filter(None, (part.typer_instance for part in app.registered_groups)))
+        for entry in group.registered_commands
+        if entry.callback
+        for name in [str(entry.name or entry.callback.__name__)]
+        for call in list_calls(
+            name if group is app else f"{group.info.name} {name}", entry.callback
+        )
+    ],
+    ids=" ".join,
+)
+def test_no_output_of_a_command_replaces_its_input(
+    call: list[str], refused: Refused, recipe: Path
+) -> None:
+    Path("same").write_text("kept")
+    os.link("same", "hard")
+    Path("soft").symlink_to("same")
+    for name in ("same", "./same", "soft", "hard", str(Path("same").absolute())):
+        last = len(call) - call[::-1].index("same")
+        assert "is named twice, and would be writ" in refused(*call[: last - 1], name, *call[last:])
+    assert Path("same").read_text() == "kept"
+    assert {path.name for path in Path().iterdir()} == {"same", "hard", "soft", recipe.name}
+
+
+def test_redirected_files_are_inputs_and_outputs_as_well(tmp_path: Path) -> None:
+    text, config = tmp_path / "text", tmp_path / "data.json"
+    text.write_text("kept\n")
+    config.write_text("{}")
+    with text.open() as stdin:
+        done = process("translate", "run", "-o", str(text), stdin=stdin)
+    assert (done.returncode, done.stderr.count("is named twice")) == (2, 1)
+    with text.open("a") as stdout:
+        done = process("translate", "run", str(text), stdout=stdout)
+    assert (done.returncode, done.stderr[:40]) == (
+        2,
+        "error: stdout is a file that the command reads"[:40],
+    )
+    done = process("data", "check", "c", "--set", f"data.train.path={config}", "-o", str(config))
+    assert (done.returncode, done.stderr.count("is named twice")) == (2, 1)
+    assert (text.read_text(), config.read_text()) == ("kept\n", "{}")
 
 
 def test_missing_package_is_named_with_its_installation(

@@ -124,8 +124,8 @@ def test_documents_make_a_job_of_their_own(
     for arguments, job in {
         ("a.html", "-o", "b"): DocumentJob(Path("a.html"), Path("b"), "html"),
         ("--format", "po", "--fuzzy"): DocumentJob(None, None, "po", fuzzy=True),
-        ("a.tsv", "--column", "2", "--report", "r"): DocumentJob(
-            Path("a.tsv"), None, "tsv", Path("r"), "2"
+        ("a.tsv", "--column", "2", "--report", "rows"): DocumentJob(
+            Path("a.tsv"), None, "tsv", Path("rows"), "2"
         ),
     }.items():
         assert program("translate", "r", *arguments) == (0, "", "")
@@ -214,7 +214,7 @@ def test_options_of_serve_are_passed_on(
         ("translate {run} -o out --shard 1/2", "stdin: `--shard` and torchrun read a part of a"),
         ("translate {run} {text} --shard 1/2", "name it with `--output`"),
         ("score {run} --sources {text} --targets {text} --shard 1/2", "name it with `--output`"),
-        ("translate {run} {text} -o {text} --shard 1/2", "exists already and would be replaced"),
+        ("translate {run} {text} -o done --shard 1/2", "exists already and would be replaced"),
         ("translate no {text} -o out --shard 1/2", "no: no such run folder"),
     ],
 )
@@ -232,5 +232,6 @@ def test_shards_are_refused_before_the_model_loads(
     monkeypatch.setattr("mt.decoding.translator.load_engine", too_early)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("one\ntwo\n")
+    (tmp_path / "done").write_text("")
     assert message in refused(*arguments.format(run=finished_run, text="text").split())
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "done"}

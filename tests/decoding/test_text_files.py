@@ -1,8 +1,10 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -15,7 +17,6 @@ from mt.decoding.text_files import (
     as_json,
     as_n_best,
     as_text,
-    check_outputs,
     progress_bar,
     read_lines,
     report_line,
@@ -138,9 +139,14 @@ def test_files_are_checked_before_the_model_loads(
         (FileJob(there, deep), "there is no folder"),
         (FileJob(there, report=deep), "there is no folder"),
         (FileJob(there, tmp_path), "is a folder, a file was expected"),
-        (FileJob(there, report=there), "text.en: is the input; the report needs a file"),
-        (FileJob(prefixes=there, report=there), "text.en: is the prefixes; the report needs"),
-        (FileJob(there, out, report=out), "out: is the output; the report needs a file"),
+        (FileJob(there, there), "text.en: is named twice, and would be written over"),
+        (FileJob(prefixes=there, output=there), "text.en: is named twice"),
+        (FileJob(there, report=there), "text.en: is named twice, and would be written over"),
+        (
+            FileJob(prefixes=there, report=there),
+            "text.en: is named twice, and would be written over",
+        ),
+        (FileJob(there, out, report=out), "out: is named twice, and would be written over"),
     ):
         with pytest.raises(UserError, match=message):
             translate_file(tmp_path, job)
@@ -149,19 +155,26 @@ def test_files_are_checked_before_the_model_loads(
         translate_file(tmp_path, FileJob(there, out))
 
 
-def test_outputs_replace_no_input_and_each_other_neither(tmp_path: Path) -> None:
-    run, text = tmp_path / "run", tmp_path / "text"
-    run.mkdir()
-    (run / "config.yaml").write_text("")
-    text.write_text("")
-    check_outputs([tmp_path / "a", None, run / "new"], [run, text, None])
-    for paths, message in (
-        ([tmp_path / "a", tmp_path / "run" / ".." / "a"], "is named twice"),
-        ([text], "text: is named twice"),
-        ([run / "config.yaml"], "config.yaml: is a file of the input"),
-    ):
-        with pytest.raises(UserError, match=message):
-            check_outputs(paths, [run, text])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_to_end_leaves_no_temporary_file(
+    number: signal.Signals, exported_run: Path, tmp_path: Path
+) -> None:
+    output, report = tmp_path / "out", tmp_path / "report"
+    output.write_text("old\n")
+    command = [sys.executable, "-m", "mt", "translate", str(exported_run), "--unbuffered"]
+    command += ["-o", str(output), "--report", str(report)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one two\n")
+        process.stdin.flush()
+        while len([*tmp_path.iterdir()]) < 3:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 128 + number
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"out": "old\n"}
 
 
 def test_links_stay_links_and_devices_are_written_to(finished_run: Path, tmp_path: Path) -> None:
