@@ -8,7 +8,7 @@ from typing import Any
 
 from mt.config import DecodingConfig
 from mt.config.data import DataConfig
-from mt.data.corpus_files import scan
+from mt.data.corpus_files import COMPRESSED, scan
 from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
@@ -100,7 +100,7 @@ def require_text(path: Path) -> Path:
 def strip_suffixes(path: Path, language: str) -> str:
     """Return a file name without the suffixes of compression, `.txt` and `.LANGUAGE`."""
     name = path.name
-    for ending in (".gz", ".xz", ".zst", ".txt", f".{language}"):
+    for ending in (*COMPRESSED, ".txt", f".{language}"):
         name = name.removesuffix(ending)
     return name or "text"
 

@@ -1,6 +1,7 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
 import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -208,4 +209,5 @@ def serve(
     waiting = max(1024, max_sentences)
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     address = Address(host, port)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
     serve_run(run, address, limits=limits, access=access, overrides=checked, device=device)

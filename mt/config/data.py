@@ -115,7 +115,7 @@ class CorpusSource(PairSection):
 
 
 class TextSource(CorpusSource):
-    """Two line-aligned text files, plain, .gz, .xz or .zst; a path or a URL."""
+    """Two line-aligned text files, plain, .gz, .xz, .zst or .bz2; a path or a URL."""
 
     format: Literal["text"] = "text"
     """Line-aligned plain text, the default format."""
@@ -138,7 +138,7 @@ class TsvSource(CorpusSource):
     format: Literal["tsv"]
     """Tab-separated values."""
     path: Text
-    """Path or URL; plain, .gz, .xz or .zst."""
+    """Path or URL; plain, .gz, .xz, .zst or .bz2."""
     columns: Annotated[tuple[Column, Column], Field(strict=False)] = (0, 1)
     """Columns of the source and the target side, from 0."""
 
@@ -147,7 +147,7 @@ class ExchangeSource(CorpusSource):
     """Keys shared by the exchange formats of translators, which mark the language of each text."""
 
     path: Text
-    """Path or URL; plain, .gz, .xz or .zst."""
+    """Path or URL; plain, .gz, .xz, .zst or .bz2."""
 
 
 class TmxSource(ExchangeSource):

@@ -5,6 +5,7 @@ stay. One carriage return before the newline and a byte-order mark at the start 
 dropped. The last line needs no newline.
 """
 
+import bz2
 import codecs
 import functools
 import gzip
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from tqdm import tqdm
@@ -60,7 +61,7 @@ class LineReader:
 
     def _blocks(self) -> Iterator[list[str]]:
         unfinished: list[bytes] = []
-        for chunk in read_chunks(self.path):
+        for chunk in check_text(read_chunks(self.path), self.path):
             self._digest.update(chunk)
             whole, newline, rest = chunk.rpartition(b"\n")
             if newline:
@@ -145,14 +146,76 @@ def scan(path: Path) -> FileScan:
 def read_chunks(path: Path) -> Iterator[bytes]:
     """Stream the bytes of a file, decompressed by its suffix.
 
-    Raises `DataError` if the compressed file is damaged.
+    Raises `DataError` if the compressed file is damaged, and for content that is never text.
     """
-    decompress: _Decompress = _DECOMPRESSORS.get(path.suffix, _plain)
+    decompress: _Decompress = _DECOMPRESSORS.get(path.suffix.lower(), _plain)
     with path.open("rb") as file:
         try:
-            yield from decompress(file)
+            chunks = decompress(file)
+            if first := next(chunks, b""):
+                check_content(first, path)
+                yield first
+            yield from chunks
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
             raise DataError(f"{path}: the compressed file is damaged ({error})") from error
+
+
+def check_content(start: bytes, name: object) -> None:
+    """Raise DataError if the first bytes of a file are those of a known binary format."""
+    for kind, beginnings in _MAGIC.items():
+        if start.startswith(beginnings):
+            raise DataError(f"{name}: is not text but {kind}")
+
+
+def check_text(chunks: Iterator[bytes], name: object) -> Iterator[bytes]:
+    """Yield chunks; raise DataError if the first one has too many NUL bytes for a text.
+
+    A single one is a fault of a line. Compressed and random data have one in 256.
+    """
+    first = next(chunks, b"")
+    nul = first.count(0)
+    is_utf_16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if _FEWEST_BYTES_A_NUL * nul > len(first) and not is_utf_16:
+        raise DataError(
+            f"{name}: is not text: {nul:,} of its first {len(first):,} bytes are NUL; "
+            "if it is UTF-16 or UTF-32, convert it with iconv"
+        )
+    if first:
+        yield first
+    yield from chunks
+
+
+_FEWEST_BYTES_A_NUL = 1000
+_MAGIC = {
+    "a ZIP archive, such as .docx, .xlsx, .odt and .epub": (b"PK\3\4", b"PK\5\6", b"PK\7\x08"),
+    "a PDF document": (b"%PDF-",),
+    "a PostScript document": (b"%!PS-",),
+    "a Rich Text document": (b"{\\rtf",),
+    "an Office document of before 2007": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",),
+    "a picture": (b"\x89PNG", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*"),
+    "a sound or video": (
+        *(b"OggS\0", b"ID3\2", b"ID3\3", b"ID3\4", b"fLaC\0", b"\x1aE\xdf\xa3"),
+        *(b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"),
+    ),
+    "a font": (b"wOFF", b"wOF2", b"OTTO\0", b"\0\1\0\0\0"),
+    "a program or library": (b"\x7fELF", b"\xca\xfe\xba\xbe", b"\xcf\xfa\xed\xfe", b"\0asm"),
+    "a database": (b"SQLite format 3\0",),
+    "a gettext catalogue in binary form": (b"\xde\x12\4\x95", b"\x95\4\x12\xde"),
+    "a file of numbers or pickled objects": (
+        *(b"PAR1", b"ARROW1", b"\x89HDF", b"\x93NUMPY", b"Obj\1"),
+        *(bytes([0x80, protocol]) for protocol in range(2, 6)),
+    ),
+    "compressed by gzip; decompress it, or let its name end in .gz": (b"\x1f\x8b",),
+    "compressed by xz; decompress it, or let its name end in .xz": (b"\xfd7zXZ\0",),
+    "compressed by zstd; decompress it, or let its name end in .zst": (b"\x28\xb5\x2f\xfd",),
+    "compressed by bzip2; decompress it, or let its name end in .bz2": tuple(
+        b"BZh%d1AY&SY" % level for level in range(1, 10)
+    ),
+    "an archive or compressed file": (
+        *(b"7z\xbc\xaf", b"Rar!\x1a", b"\4\x22\x4d\x18", b"\x1f\x9d", b"\x5d\0\0", b"!<arch>\n"),
+    ),
+}
+"""First bytes of binary formats; text does not begin with them."""
 
 
 def _plain(file: Any) -> Iterator[bytes]:
@@ -165,11 +228,26 @@ def _xz(file: BinaryIO) -> Iterator[bytes]:
         yield from _plain(stream)
 
 
-def _zst(file: BinaryIO) -> Iterator[bytes]:
+def _bz2(file: BinaryIO) -> Iterator[bytes]:
+    try:
+        with bz2.open(file) as stream:
+            yield from _plain(stream)
+    except OSError as error:
+        if error.errno is not None:  # of the disk
+            raise
+        raise EOFError(str(error)) from error
+
+
+def _import_zstandard() -> Any:
     try:
         import zstandard  # an optional package
     except ModuleNotFoundError as error:
-        raise DataError(f"reading .zst needs zstandard: {install_hint('zstd')}") from error
+        raise DataError(f".zst files need zstandard: {install_hint('zstd')}") from error
+    return zstandard
+
+
+def _zst(file: BinaryIO) -> Iterator[bytes]:
+    zstandard = _import_zstandard()
     # The stream reader of zstandard accepts a truncated file, so frames are read one by one.
     frame = None
     for chunk in iter(lambda: file.read(4096), b""):  # may hold 128 MiB
@@ -191,7 +269,23 @@ _DECOMPRESSORS: dict[str, _Decompress] = {
     ".gz": lambda file: _plain(gzip.GzipFile(fileobj=file)),
     ".xz": _xz,
     ".zst": _zst,
+    ".bz2": _bz2,
 }
+_COMPRESSORS: dict[str, Callable[[Any], Any]] = {
+    # Without the name and time that gzip records.
+    ".gz": lambda file: gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0),
+    ".xz": functools.partial(lzma.LZMAFile, mode="wb"),
+    ".zst": lambda file: _import_zstandard().ZstdCompressor().stream_writer(file),
+    ".bz2": functools.partial(bz2.BZ2File, mode="wb"),
+}
+COMPRESSED = frozenset(_DECOMPRESSORS)
+"""Suffixes of compressed files that are read and written."""
+
+
+def open_compressed(file: IO[bytes], path: Path) -> IO[bytes]:
+    """Return a file that compresses into `file`, as the suffix of `path` asks, or `file` itself."""
+    compress = _COMPRESSORS.get(path.suffix.lower())
+    return cast("IO[bytes]", compress(file)) if compress else file
 
 
 _TIMEOUT_SECONDS = 60.0

@@ -125,7 +125,7 @@ def write_scores(
     With `shard`, score a part of the lines; return None if other parts are missing. See
     `mt.decoding.shards`.
     """
-    check_outputs([job.output], [run, job.sources, job.targets])
+    check_outputs([job.output], [job.sources, job.targets])
     if job.output:
         check_output(job.output)
     if shard is not None:

@@ -16,7 +16,15 @@ from typing import IO, Any, Literal
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from mt.data.corpus_files import LONGEST_LINE, read_chunks, scan
+from mt.data.corpus_files import (
+    COMPRESSED,
+    LONGEST_LINE,
+    check_content,
+    check_text,
+    open_compressed,
+    read_chunks,
+    scan,
+)
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
@@ -74,7 +82,7 @@ def translate_file(
     on a line are logged with its number. Raises UserError for invalid files, device, run folder or
     overrides before any work starts.
     """
-    lines = _open_input(run, job)
+    lines = _open_input(job)
     translator = load_for_files(run, overrides=overrides, device=device)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
@@ -94,7 +102,7 @@ def translate_shard(
     source, output = files_for_shards(job.input, job.output)
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
-    _open_input(run, job)
+    _open_input(job)
     stored = StoredModel.read(run, overrides)
     check_n_best(job.n_best, stored.config.decoding)
     settings = {
@@ -132,6 +140,10 @@ def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Pa
         raise UserError(f"{name}: `--shard` and torchrun read a part of a regular file; name one")
     if output is None:
         raise UserError("`--shard` and torchrun join the parts in a file; name it with `--output`")
+    if output.suffix.lower() in COMPRESSED:
+        raise UserError(
+            f"{output}: `--shard` and torchrun do not compress; leave {output.suffix} out"
+        )
     return source, output
 
 
@@ -300,13 +312,16 @@ def report_line(translation: Translation) -> str:
     return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\n"
 
 
-def _open_input(run: Path, job: FileJob) -> Iterator[str]:
+def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
         require_file(path)
     for path in filter(None, (job.output, job.report)):
         check_output(path)
-    check_outputs([job.output, job.report], [run, job.input, job.prefixes])
+    check_outputs([job.output, job.report], [job.input, job.prefixes])
+    for path in filter(None, (job.input, job.prefixes)):
+        if path.is_file():
+            next(read_lines(path), None)  # raises DataError for a file that is not text
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines
@@ -323,12 +338,16 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def stdin_chunks() -> Iterator[bytes]:
-    """Yield the bytes of stdin as soon as they arrive."""
+    """Yield the bytes of stdin as soon as they arrive; raise DataError for a binary format."""
     if sys.stdin is None:
         raise UserError("standard input is closed; name a file or open a pipe")
     stdin = sys.stdin.buffer
     read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
-    return iter(lambda: read(_CHUNK_BYTES), b"")
+    chunks = iter(lambda: read(_CHUNK_BYTES), b"")
+    if first := next(chunks, b""):
+        check_content(first, "stdin")
+        yield first
+    yield from chunks
 
 
 def stdin_lines() -> Iterator[str]:
@@ -337,12 +356,12 @@ def stdin_lines() -> Iterator[str]:
     Bytes that are not UTF-8 become lone surrogates (`surrogateescape`), which the Translator reads
     as U+FFFD with a note.
     """
-    return _decoded(_split(stdin_chunks(), "stdin"), "stdin")
+    return _decoded(_split(check_text(stdin_chunks(), "stdin"), "stdin"), "stdin")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file like `stdin_lines`; .gz, .xz and .zst files are decompressed."""
-    return _decoded(_split(read_chunks(path), str(path)), str(path))
+    """Yield the lines of a file like `stdin_lines`; compressed files are decompressed."""
+    return _decoded(_split(check_text(read_chunks(path), path), str(path)), str(path))
 
 
 def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
@@ -386,7 +405,10 @@ def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[IO[bytes]]:
-    """Open stdout, or a temporary file that replaces `path` when it is complete."""
+    """Open stdout, or a temporary file that replaces `path` when it is complete.
+
+    The suffixes of compressed files compress.
+    """
     with ExitStack() as stack:
         if path is None:
             yield sys.stdout.buffer
@@ -394,8 +416,8 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
             return
         # Links stay links; devices and pipes cannot be replaced.
         target = path if is_special(path) else stack.enter_context(replace_file(resolved(path)))
-        with target.open("wb") as file:
-            yield file
+        with target.open("wb") as file, open_compressed(file, path) as writer:
+            yield writer
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress, islice, tee
 from pathlib import Path
 
-from mt.data.corpus_files import LONGEST_LINE, read_chunks
+from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
 from mt.decoding.alignment import Link
 from mt.decoding.text_files import (
     load_for_files,
@@ -52,7 +52,9 @@ class DocumentFormat:
 
 
 FORMATS: dict[Format, DocumentFormat] = {
-    "markdown": DocumentFormat((".md", ".markdown"), lambda source, _: read_markdown(source)),
+    "markdown": DocumentFormat(
+        (".md", ".markdown", ".mdown", ".mkd", ".mdx"), lambda source, _: read_markdown(source)
+    ),
     "html": DocumentFormat(
         (".html", ".htm", ".xhtml"), lambda source, _: read_html(source), is_markup=True
     ),
@@ -73,7 +75,25 @@ the syntax of the format. Everything between segments is copied.
 """
 SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
 """Format by suffix."""
-_COMPRESSED = frozenset({".gz", ".xz", ".zst"})
+_STRUCTURED = """
+json json5 jsonc jsonld geojson arb xcstrings webmanifest yaml yml toml ini cfg conf properties xml
+xsd xsl xslt svg rss atom dita ditamap docbook dbk fb2 opf ncx plist resx resw resjson tbx tei osis
+kml gpx ui ts qrc strings stringsdict lang ftl rc nsi nsh wxl isl l10n catkeys sdlxliff mqxliff
+mxliff txlf txml ttx csv tab psv ass ssa sub sbv ttml dfxp stl smi sami lrc scc srv srv1 srv2 srv3
+usf itt rst adoc asciidoc textile org wiki mediawiki creole pod texi texinfo tex ltx latex sty bib
+typ rmd qmd ipynb sgm sgml shtml xht mhtml mht fodt eml mbox ics vcf php asp aspx jsp css scss sass
+less js mjs cjs jsx tsx vue svelte astro py pyi rb go rs java kt swift c h cc cpp hpp sql dart scala
+bat cmd ps1 bash zsh erb ejs haml slim pug twig liquid hbs handlebars mustache njk jinja jinja2 j2
+tmpl tpl gradle cmake proto graphql diff patch conllu conll
+"""
+"""Suffixes of text whose keys, markup or code would be translated or lost line by line."""
+_BINARY = """
+doc docx docm dotx odt ott rtf pdf epub mobi azw azw3 djvu wpd xls xlsx xlsm xlsb ods ppt pptx pptm
+odp idml indd mqxlz sdlppx gmo qm png jpg jpeg gif bmp tif tiff webp ico heic avif psd eps mp3 mp4
+m4a m4v mkv webm wav ogg flac avi mov wmv mpg mpeg aac zip tar tgz tbz tbz2 txz 7z rar jar war apk
+aab ipa lz lzma lz4 cab deb rpm iso dmg whl gem parquet arrow feather npy npz pth safetensors ckpt
+pkl pickle h5 hdf5 onnx sqlite sqlite3 avro orc rds exe dll dylib pyc wasm woff woff2 ttf otf
+"""
 MOST_BYTES = 1 << 28
 _BYTE_ORDER_MARK = "\ufeff"
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -83,13 +103,26 @@ _logger = logging.getLogger(__name__)
 
 
 def find_format(path: Path | None) -> Format:
-    """Return the format of a file by its suffix; `text` for all others and for stdin."""
+    """Return the format of a file by its suffix; `text` for unknown ones and for stdin.
+
+    Raises UserError for the suffix of a known format that is not read.
+    """
     if path is None:
         return "text"
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes[-1:] and suffixes[-1] in _COMPRESSED:
+    suffixes = [suffix.lower().rstrip("~") for suffix in path.suffixes]
+    if suffixes[-1:] and suffixes[-1] in COMPRESSED:
         suffixes.pop()
-    return SUFFIXES.get(suffixes[-1], "text") if suffixes else "text"
+    suffix = suffixes[-1] if suffixes else ""
+    hint = ""
+    if suffix.removeprefix(".") in _STRUCTURED.split():
+        hint = "`--format text` translates it line by line, markup included"
+    elif suffix.removeprefix(".") in _BINARY.split():
+        hint = "convert it to one of them"
+    if hint:
+        raise UserError(
+            f"{path}: {suffix} is not supported; known are {', '.join(SUFFIXES)}; {hint}"
+        )
+    return SUFFIXES.get(suffix, "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +174,9 @@ class SourceDocument:
 def read_document(content: bytes, format: Format, name: str) -> SourceDocument:
     """Decode a document: UTF-8, UTF-16 with a byte-order mark, or as HTML and XML declare.
 
-    Raises DataError if it is too large or has another encoding.
+    Raises DataError if it is too large, has another encoding, or is of a binary format.
     """
+    check_content(content, name)
     if len(content) > MOST_BYTES:
         raise DataError(
             f"{name}: is larger than {MOST_BYTES >> 20} MiB; split it, or read it as text with "
@@ -216,7 +250,7 @@ def translate_document(
         raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
     if job.fuzzy and job.format != "po":
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
-    check_outputs([job.output, job.report], [run, job.input and require_file(job.input)])
+    check_outputs([job.output, job.report], [job.input and require_file(job.input)])
     for path in filter(None, (job.output, job.report)):
         check_output(path)
     name = str(job.input or "stdin")

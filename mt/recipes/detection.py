@@ -18,6 +18,7 @@ from mt.config.data import (
     TmxSource,
     XliffSource,
 )
+from mt.data.corpus_files import COMPRESSED
 from mt.data.filters import language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
@@ -26,7 +27,6 @@ from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home, require_regular_file
 from mt.languages import describe_country, scripts_of
 
-_COMPRESSED = {".gz", ".xz", ".zst"}
 _FORMATS = {
     ".tsv": "tsv",
     ".tmx": "tmx",
@@ -133,7 +133,7 @@ def _validate_section(**keys: str) -> Source:
 
 def _strip_compression(location: str) -> PurePosixPath:
     path = PurePosixPath(location.partition("?")[0])
-    return path.with_suffix("") if path.suffix in _COMPRESSED else path
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
 def _split_language(location: str) -> tuple[str, str | None]:

@@ -213,6 +213,7 @@ def test_options_of_serve_are_passed_on(
         ("translate {run} {text} -o out --shard 0/4", "--shard 0/4: must be K/N with K from 1 to"),
         ("translate {run} -o out --shard 1/2", "stdin: `--shard` and torchrun read a part of a"),
         ("translate {run} {text} --shard 1/2", "name it with `--output`"),
+        ("translate {run} {text} -o out.gz --shard 1/2", "do not compress; leave .gz out"),
         ("score {run} --sources {text} --targets {text} --shard 1/2", "name it with `--output`"),
         ("translate {run} {text} -o done --shard 1/2", "exists already and would be replaced"),
         ("translate no {text} -o out --shard 1/2", "no: no such run folder"),

@@ -1,5 +1,7 @@
+import bz2
 import gzip
 import hashlib
+import io
 import lzma
 import sys
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import zstandard
 
 from mt.data import corpus_files
 from mt.data.corpus_files import FileScan, LineReader, scan
+from mt.decoding.text_files import open_output, read_lines, stdin_lines
 from mt.errors import DataError
 from mt.files import require_file
 
@@ -17,6 +20,8 @@ TEXT = "one\nzwei\n三\n".encode()
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".GZ": gzip.compress,
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }
@@ -150,6 +155,59 @@ def test_damaged_compressed_file_is_named(
     path = write(tmp_path, content, f"a{suffix}")
     with pytest.raises(DataError, match=f"^{path}: the compressed file is damaged"):
         scan(path)
+
+
+BINARY = {
+    "ZIP": b"PK\x03\x04\x14",
+    "PDF": b"%PDF-1.7\n",
+    "Rich Text": b"{\\rtf1 a}",
+    "picture": b"\x89PNG\r\n\x1a\n",
+    "gzip; decompress": gzip.compress(TEXT),
+    "xz; decompress": lzma.compress(TEXT),
+    "zstd; decompress": COMPRESSORS[".zst"](TEXT),
+    "bzip2; decompress": bz2.compress(TEXT),
+    "program": b"\x7fELF\x02\x01",
+    "gettext": b"\xde\x12\x04\x95",
+    "pickled": b"\x80\x02}q",
+    "3 of its first 6 bytes are NUL": "abc".encode("utf-16-le"),
+    "20 of its first 5,120 bytes are NUL": bytes(range(256)) * 20,
+}
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_binary_content_is_never_text(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, BINARY[kind])
+    packed = write(tmp_path, gzip.compress(BINARY[kind]), "a.txt.gz")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BINARY[kind])))
+    for name, lines in (
+        (path, LineReader(path)),
+        (path, read_lines(path)),
+        (packed, read_lines(packed)),
+        ("stdin", stdin_lines()),
+    ):
+        with pytest.raises(DataError, match=f"^{name}: is not text.*{kind}"):
+            next(iter(lines))
+
+
+def test_one_nul_among_many_lines_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXT * 100 + b"a\0b\n" + TEXT * 100)
+    assert list(LineReader(path))[300] == [*read_lines(path)][300] == "a\0b"
+
+
+@pytest.mark.parametrize("suffix", [*COMPRESSORS, ".en"])
+def test_output_is_compressed_as_its_name_says(suffix: str, tmp_path: Path) -> None:
+    contents = []
+    for name in (f"a{suffix}", f"b{suffix}"):
+        with open_output(tmp_path / name) as file:
+            file.write(TEXT[:5])
+            file.flush()
+            file.write(TEXT[5:])
+        assert scan(tmp_path / name) == FileScan(3, sha256(TEXT))
+        contents.append((tmp_path / name).read_bytes())
+    assert contents[0] == contents[1], "no time or name of the file"
+    assert (contents[0] == TEXT) == (suffix == ".en")
 
 
 def test_zstd_without_its_package_gives_an_install_hint(

@@ -14,7 +14,7 @@ import pytest
 from mt.data.formats import READERS as CORPUS_READERS
 from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
 from mt.documents.segments import Format, Options, Replacement
-from mt.errors import DataError
+from mt.errors import DataError, UserError
 from tests.documents.samples import longer, translated
 
 SRT = """1
@@ -497,15 +497,51 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         read_document(b"12345678901", "html", "file")
 
 
+STRUCTURED = [
+    *("json", "JSON", "csv", "xml.gz", "yml", "yaml~", "rst", "strings", "stringsdict", "tex"),
+    *("properties", "ass", "ssa", "resx", "arb", "ts", "toml", "ini", "adoc", "bib", "ftl", "py"),
+]
+BINARY = ["docx", "odt", "pptx", "xlsx", "pdf", "epub", "rtf", "idml", "png", "zip", "tar.gz"]
+
+
 def test_formats_are_found_by_suffix() -> None:
     assert set(get_args(Format)) == set(FORMATS) == set(SUFFIXES.values())
-    names = ["a.MD", "a.tmx.gz", "a.en", "a", "a.b.html", ".gz"]
-    assert [find_format(Path(name)) for name in names] == [
-        "markdown",
-        "tmx",
-        "text",
-        "text",
-        "html",
-        "text",
+    names = [
+        "a.MD",
+        "a.tmx.gz",
+        "a.en",
+        "a",
+        "a.b.html",
+        ".gz",
+        "a.mdx",
+        "a.po~",
+        "a.2017",
+        "a.tok",
     ]
+    assert [find_format(Path(name)) for name in names] == (
+        ["markdown", "tmx", "text", "text", "html", "text", "markdown", "po", "text", "text"]
+    )
     assert find_format(None) == "text"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        *((f"a.{suffix}", "`--format text` translates it line by line") for suffix in STRUCTURED),
+        *((f"a.{suffix}", "convert it to one of them") for suffix in BINARY),
+    ],
+)
+def test_suffixes_of_other_formats_are_refused_with_the_known_ones(name: str, hint: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}: .* is not supported; known are \.md.*{hint}"):
+        find_format(Path(name))
+
+
+@pytest.mark.parametrize("format", get_args(Format))
+def test_documents_of_a_binary_format_are_refused(format: Format) -> None:
+    for content, kind in (
+        (b"PK\x03\x04", "ZIP"),
+        (b"%PDF-1.7\n", "PDF"),
+        (b"\x1f\x8b\x08", "gzip"),
+    ):
+        with pytest.raises(DataError, match=f"file: is not text but .*{kind}"):
+            read_document(content, format, "file")
