@@ -11,8 +11,9 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
-from typing import NoReturn, Union
+from typing import Literal, NoReturn, Union
 from xml.parsers import expat
 
 from mt.data.corpus_files import LONGEST_LINE, read_chunks, warn_of_long, warn_once
@@ -52,9 +53,40 @@ class XmlElement:
         ]
 
     def text(self) -> str:
-        """Return the visible text, without tags and their markup."""
-        return "".join(
-            part if isinstance(part, str) else "" if part.name in NATIVE_CODES else part.text()
+        """Return the visible text, without tags and native code.
+
+        A break becomes a space. A tag leaves no second space, and an unknown value no space before
+        a mark.
+        """
+        return _GAP.sub(_close_gap, self._marked_text()) if self.children() else self._marked_text()
+
+    def _marked_text(self) -> str:
+        """Return the text with a gap, a character that XML excludes, in place of each tag."""
+        return "".join(part if isinstance(part, str) else part._show() for part in self.content)
+
+    def _show(self) -> str:
+        if self.name not in _STANDALONE:
+            return _CODE_GAP + self._marked_text() + _CODE_GAP
+        subflows = "".join(_BREAK_GAP + part.text() + _BREAK_GAP for part in self.children("sub"))
+        if find_role(self)[0] == "break":
+            return _BREAK_GAP + subflows
+        code = self.native_code()
+        if self.name not in {"x", "ph"} or _NATIVE_MARKUP.search(code):
+            return _CODE_GAP + subflows
+        return (code if self.content or _PLACEHOLDER.match(code) else _VALUE_GAP) + subflows
+
+    def native_code(self) -> str:
+        """Return the code that a tag stands for: its content, or an attribute that shows it."""
+        code = "".join(part for part in self.content if isinstance(part, str))
+        shown = [self.attributes.get(name) for name in ("equiv-text", "disp", "equiv")]
+        return unescape(code or next(filter(None, shown), ""))
+
+    def has_text(self) -> bool:
+        """Test for visible text outside native code, other than white space."""
+        return any(
+            _VISIBLE.search(part) is not None
+            if isinstance(part, str)
+            else part.name not in _STANDALONE and part.has_text()
             for part in self.content
         )
 
@@ -175,13 +207,83 @@ class _Collector:
 
 Texts = Mapping[str, str]
 """Texts of a unit by language code; "" is a language without a code."""
-_BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+_LINE_END = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
 NATIVE_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Tags with markup of the document inside; other tags contain text or nothing."""
+_HALVES: dict[str, Literal["open", "close"]] = {
+    "bpt": "open", "bx": "open", "sc": "open", "sm": "open",
+    "ept": "close", "ex": "close", "ec": "close", "em": "close",
+}  # fmt: skip
+"""Tags that are half of a pair by their name, or of their attribute `pos`."""
+_POSITIONS: dict[str | None, Literal["open", "close"]] = {
+    "open": "open", "begin": "open", "close": "close", "end": "close",
+}  # fmt: skip
+_STANDALONE = NATIVE_CODES | {"x", *_HALVES}
+_CODE_GAP, _VALUE_GAP, _BREAK_GAP = "\x01", "\x02", "\x03"
+_GAP = re.compile(
+    r"(?<!\s)(\s*+)([\x01-\x03](?:\s*+[\x01-\x03])*+)(\s*+)(?=([,.;:!?…)\]}»”、。，；：！？）」』】،؛؟।])?)"
+)
+"""Tags with the white space around them, and the mark that follows."""
+_VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]")
+_NATIVE_MARKUP = re.compile(r"<[/!?A-Za-z][^<>]*>|\A\s*\{?\\[a-z]")
+"""Tag of XML or HTML, or control word of RTF."""
+_PLACEHOLDER = re.compile("[%{$@]")
+_BREAK = re.compile(
+    r"\s+|(?:\\[nrt])+|<(?:[\w.-]+:)?(?:br|lb)\b[^<>]*>"
+    r"|(?:[\w.-]+[:_-])?(?:br|lb|pb|line[_-]?break|new[_-]?line|tab|nbsp)(?:_\d+)?",
+    re.IGNORECASE,
+)
+TEXT_TAG = re.compile(
+    r"<(?P<close>/?)(?P<name>[\w:.-]+)(?:\s[^<>]*)?(?P<empty>/?)>"
+    r"|(?:(?P<two>\{\{(?=[#/]))|[{\[])(?P<close_brace>/?)#?(?P<inner>[\w:.-]+)(?(two)\}\}|[}\]])"
+)
+"""Markup that text stands for, such as `<0>`, `</b>`, `{/0}` and `[b]`."""
+_HALF_NAME = re.compile(
+    r"(.*?)(?:\b|(?<=_))(?:(start|open|begin)|close|end)(?:\b|(?=_))(.*?)(?:_\d+)?", re.IGNORECASE
+)
+"""Name of half of a pair, such as `START_LINK_1` and `x-bold-close`."""
 _UNTRANSLATED = {"new", "needs-translation", "initial"}
 """States of an untranslated target in XLIFF 1.2 and of a segment in XLIFF 2."""
 XLIFF_UNITS = frozenset({"trans-unit", "segment"})
 TMX_UNITS = frozenset({"tu"})
+
+
+def _close_gap(match: re.Match[str]) -> str:
+    """Return the white space that stays in place of tags."""
+    before, gap, after, mark = match.groups()
+    if mark and not {_VALUE_GAP, _BREAK_GAP}.isdisjoint(gap):
+        return after
+    return " " if _BREAK_GAP in gap else before or gap.strip("\x01\x02\x03")[:1] or after
+
+
+def is_break(*names: str) -> bool:
+    """Test for the native code, type or name of a tag that is a line break or a space."""
+    return any(_BREAK.fullmatch(name) for name in names)
+
+
+def find_role(tag: XmlElement) -> tuple[Literal["open", "close", "break", "ordered"], str]:
+    """Return the role of a tag without text, and the key that both halves of a pair have.
+
+    The name of the element decides, or a line break or half of a pair in its attributes and
+    native code: `<x id="START_LINK"/>`, `<ph>&lt;b&gt;</ph>`, `<it pos="close"/>`.
+    """
+    get, code = tag.attributes.get, tag.native_code()
+    if tag.name in _HALVES:
+        key = get("rid") or get("i") or get("startRef") or get("id") or ""
+        return _HALVES[tag.name], f"#{key}"
+    types = [get(name) or "" for name in ("id", "equiv", "ctype", "type", "subType")]
+    if is_break(code, *types):
+        return "break", ""
+    if tag.name == "it" and get("pos") in _POSITIONS:
+        return _POSITIONS[get("pos")], "it"
+    for name in types:
+        if match := _HALF_NAME.fullmatch(name):
+            key = f"{match[1]}{match[3]}".lower().strip("_")
+            return "open" if match[2] else "close", key or "?"
+    if (match := TEXT_TAG.fullmatch(code.strip())) and not match["empty"]:
+        is_close = match["close"] or match["close_brace"]
+        return "close" if is_close else "open", (match["name"] or match["inner"]).lower()
+    return "ordered", ""
 
 
 @dataclass(frozen=True)
@@ -229,18 +331,22 @@ def read_tmx(path: Path) -> Iterator[Texts]:
         if unit.name in TMX_UNITS:
             yield {
                 code: segment.text()
-                for code, variant in find_variants(unit).items()
+                for code, variant in (find_variants(unit, empty=True) | find_variants(unit)).items()
                 for segment in variant.children("seg")[:1]
                 if code
             }
 
 
-def find_variants(unit: XmlElement) -> dict[str, XmlElement]:
-    """Return the first variant of each language of a unit by its code, "" without one."""
+def find_variants(unit: XmlElement, *, empty: bool = False) -> dict[str, XmlElement]:
+    """Return the first variant with a text of each language of a unit, or the first without one.
+
+    The key is the code of the language, "" without one.
+    """
     variants: dict[str, XmlElement] = {}
     for variant in unit.children("tuv"):
         code = variant.attributes.get("xml:lang") or variant.attributes.get("lang") or ""
-        variants.setdefault(code, variant)
+        if any(segment.has_text() for segment in variant.children("seg")[:1]) != empty:
+            variants.setdefault(code, variant)
     return variants
 
 
@@ -266,9 +372,8 @@ def read_xliff(path: Path) -> Iterator[Texts]:
 
 def is_untranslated(unit: XmlElement, target: XmlElement) -> bool:
     """Test for a target whose state, or that of its unit in XLIFF 2, is untranslated."""
-    return not _UNTRANSLATED.isdisjoint(
-        [unit.attributes.get("state"), target.attributes.get("state")]
-    )
+    states = [unit.attributes.get("state"), target.attributes.get("state")]
+    return not _UNTRANSLATED.isdisjoint(states)
 
 
 @dataclass(slots=True)
@@ -421,7 +526,7 @@ READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
 
 def join_lines(text: str) -> str:
     """Replace line breaks and the spaces around them by one space, and strip the text."""
-    return _BREAK.sub(" ", text).strip(" \t")
+    return _LINE_END.sub(" ", text).strip(" \t")
 
 
 def find_language(texts: Mapping[str, object], language: str) -> str | None:

@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 
 from mt.data.sentences import split_sentences
 from mt.documents.html import add_characters, escape_text
+from mt.documents.icu import finish_message, has_branches
 from mt.documents.segments import (
     Item,
     Options,
@@ -33,7 +34,7 @@ def read_text(source: str) -> Iterator[Segment]:
             yield Segment(*line.span(), line[0], line[0], make_join(str))
 
 
-def read_tsv(source: str, options: Options) -> Iterator[Segment]:
+def read_tsv(source: str, options: Options) -> Iterator[Item]:
     """Yield the cells of a column, given by its name in the first line or by its number from 1.
 
     Raises DataError if there is no such column, with the line for a line that is too short.
@@ -60,7 +61,7 @@ def read_tsv(source: str, options: Options) -> Iterator[Segment]:
             )
         start = line.start() + sum(len(cell) + 1 for cell in cells[:index])
         builder.add_text(start, start + len(cells[index]))
-        yield from builder.finish()
+        yield from finish_message(builder)
 
 
 def read_jsonl(source: str, options: Options) -> Iterator[Item]:
@@ -164,23 +165,28 @@ def _find_next(source: str, value_start: int) -> int:
 _CHARACTERS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.|[^\\]+")
 
 
-def _read_string(source: str, start: int, end: int) -> Iterator[Segment]:
+def _read_string(source: str, start: int, end: int) -> Iterator[Item]:
     """Yield the lines of a JSON string; a lower-case first letter continues the line before."""
     is_ascii = "\\u" in source[start:end] and source[start:end].isascii()
-    builder = SegmentBuilder(
-        source,
-        lambda pieces: json.dumps("".join(piece for piece, _ in pieces), ensure_ascii=is_ascii)[
-            1:-1
-        ],
-        keeps_lines=True,
-    )
+    is_message = has_branches(json.loads(source[start - 1 : end + 1], strict=False))
+
+    def join(pieces: Pieces) -> str:
+        """Escape text and line ends; tags are escaped already."""
+        return "".join(
+            piece
+            if is_markup and not piece.isspace()
+            else json.dumps(piece, ensure_ascii=is_ascii)[1:-1]
+            for piece, is_markup in pieces
+        )
+
+    builder = SegmentBuilder(source, join, keeps_lines=True)
     for match in _CHARACTERS.finditer(source, start, end):
         text = json.loads(f'"{match[0]}"', strict=False)
         ends_line = match.start() > start and source.endswith("\\n", start, match.start())
-        if ends_line and not text[:1].islower():
-            yield from builder.finish()
+        if ends_line and not text[:1].islower() and not is_message:
+            yield from finish_message(builder)
         builder.add_text(*match.span(), text)
-    yield from builder.finish()
+    yield from finish_message(builder)
 
 
 _CUE_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")

@@ -53,7 +53,7 @@ class Segment:
     """Function that writes text and markup in the syntax of the document."""
     tags: tuple[Tag, ...] = ()
     attributes: tuple["Segment", ...] = ()
-    """Attributes inside the tags that are translated."""
+    """Attributes, or other texts inside the tags, that are translated."""
 
     @property
     def texts(self) -> tuple[DocumentText, ...]:
@@ -61,7 +61,7 @@ class Segment:
         has_tags = not all(tag.is_line_end for tag in self.tags)
         return (
             DocumentText(self.text, has_tags),
-            *(DocumentText(attribute.text) for attribute in self.attributes),
+            *(text for attribute in self.attributes for text in attribute.texts),
         )
 
     def render(self, translations: Iterator[TranslatedLine]) -> str:
@@ -113,12 +113,37 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Translated copy of a part of a text, in place of a part of the document."""
+
+    start: int
+    end: int
+    source: str
+    """Text in which the items have their places: the document, or a string without escapes."""
+    span: tuple[int, int]
+    """Part of it to copy."""
+    items: tuple["Item", ...]
+    write: Callable[[str], str]
+    """Function that returns the copy in the syntax of the document."""
+
+    @property
+    def texts(self) -> tuple[DocumentText, ...]:
+        """Texts of all items."""
+        return tuple(text for item in self.items for text in item.texts)
+
+    def render(self, translations: Iterator[TranslatedLine]) -> str:
+        """Return the copy; raise the errors of its items."""
+        edits = [(item.start, item.end, item.render(translations)) for item in self.items]
+        return self.write(_apply_edits(self.source[slice(*self.span)], self.span[0], edits))
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Changes of a document that are made together, or not at all if a translation is refused."""
 
     source: str
     """The document."""
-    items: tuple[Segment | Replacement, ...]
+    items: tuple[Segment | Replacement | Copy, ...]
 
     @property
     def start(self) -> int:
@@ -144,7 +169,7 @@ class Entry:
         return "".join(rendered)
 
 
-Item = Segment | Replacement | Entry
+Item = Segment | Replacement | Copy | Entry
 """Change of a document. The items of a document are in order and do not overlap."""
 
 
@@ -189,7 +214,7 @@ _BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
 
 
 @dataclass(slots=True)
-class _Fragment:
+class Fragment:
     """Text or inline tag of a block."""
 
     start: int
@@ -198,9 +223,11 @@ class _Fragment:
     kind: TagKind = "single"
     attributes: tuple[Segment, ...] = ()
     markup: str | None = None
+    key: str = ""
+    """Key of an opening or closing tag that both halves of a pair have; "" for an element."""
 
 
-def _find_pairs(fragments: Sequence[_Fragment]) -> Iterator[tuple[int, int]]:
+def _find_pairs(fragments: Sequence[Fragment]) -> Iterator[tuple[int, int]]:
     """Yield the indices of the opening and the closing tag of each pair."""
     opened: list[int] = []
     for index, fragment in enumerate(fragments):
@@ -219,12 +246,12 @@ class SegmentBuilder:
     join: Callable[[Pieces], str]
     keeps_lines: bool = False
     """Return line ends as breaks, and keep other white space; else it is collapsed as in HTML."""
-    _fragments: list[_Fragment] = field(default_factory=list)
+    fragments: list[Fragment] = field(default_factory=list)
 
     def add_text(self, start: int, end: int, text: str | None = None) -> None:
         """Add a part of the document, with its text if that is escaped."""
-        self._fragments.append(
-            _Fragment(start, end, self.source[start:end] if text is None else text)
+        self.fragments.append(
+            Fragment(start, end, self.source[start:end] if text is None else text)
         )
 
     def add_tag(
@@ -235,12 +262,13 @@ class SegmentBuilder:
         attributes: tuple[Segment, ...] = (),
         *,
         markup: str | None = None,
+        key: str = "",
     ) -> None:
         """Add an inline tag with the segments of its attributes.
 
         `markup` stands in place of the part of the document beside a changed text.
         """
-        self._fragments.append(_Fragment(start, end, None, kind, attributes, markup))
+        self.fragments.append(Fragment(start, end, None, kind, attributes, markup, key))
 
     def finish(self) -> Iterator[Segment]:
         """Yield the segment of the block, if it has letters, without the tags at its ends.
@@ -248,7 +276,7 @@ class SegmentBuilder:
         A pair with one tag at an end is a part of it. Attributes of tags outside are segments of
         their own.
         """
-        fragments, self._fragments = self._fragments, []
+        fragments, self.fragments = self.fragments, []
         filled = [
             index for index, fragment in enumerate(fragments) if (fragment.text or "").strip(SPACE)
         ]
@@ -258,7 +286,7 @@ class SegmentBuilder:
             return
         # A tag with other markup than the document's cannot stay outside.
         changed = [index for index, fragment in enumerate(fragments) if fragment.markup]
-        first, last = filled[0], max([filled[-1], *changed])
+        first, last = min([filled[0], *changed]), max([filled[-1], *changed])
         inside = range(first, last + 1)
         for pair in _find_pairs(fragments):
             if len({index in inside for index in pair}) > 1:
@@ -269,7 +297,7 @@ class SegmentBuilder:
         for fragment in fragments[last + 1 :]:
             yield from fragment.attributes
 
-    def _build_segment(self, fragments: list[_Fragment]) -> Segment:
+    def _build_segment(self, fragments: list[Fragment]) -> Segment:
         raw = self.source[fragments[0].start : fragments[0].end]
         start = fragments[0].start + len(raw) - len(raw.lstrip(SPACE))
         raw = self.source[fragments[-1].start : fragments[-1].end]
@@ -297,7 +325,7 @@ class SegmentBuilder:
                     text += space[0] if self.keeps_lines and not is_break else " "
                 # No closure over `text`: appending to it would take quadratic time.
                 elif not is_break and len(text) in [
-                    tag.offset for tag in tags[-8:] if tag.kind == "single"
+                    tag.offset for tag in tags[-8:] if tag.is_single
                 ]:  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 copied = space.end()

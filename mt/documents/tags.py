@@ -4,7 +4,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
@@ -14,8 +14,12 @@ from mt.languages import UNSPACED
 if TYPE_CHECKING:
     from mt.decoding.alignment import Link, Span
 
-TagKind = Literal["open", "close", "single", "break"]
-"""Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
+TagKind = Literal["open", "close", "single", "ordered", "break"]
+"""Kind of an inline tag.
+
+A break is a line end or `<br>`, in place of the white space around it. An ordered tag is a single
+one that stays in order with other ordered tags, as its role is unknown.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,13 @@ class Tag:
     @property
     def is_line_end(self) -> bool:
         """True for a break that is a line end."""
-        return self.kind == "break" and "<" not in self.markup
+        is_tag = "<" in self.markup or "br" in self.markup.lower()  # or `&lt;br&gt;`
+        return self.kind == "break" and not is_tag
+
+    @property
+    def is_single(self) -> bool:
+        """True for a tag between words that is neither half of a pair nor a break."""
+        return self.kind in {"single", "ordered"}
 
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -80,20 +90,57 @@ def place_tags(
 
     With links, a pair of tags encloses the words that are aligned with those inside it, and another
     tag is beside the word that is aligned with its neighbour. Without, or if the tags do not form
-    pairs, tags stay in order, at the word boundaries in proportion to their place in the source.
+    pairs or ordered tags would change their order, all tags stay in order, at the word boundaries
+    in proportion to their place in the source.
     """
     source, target = _Words(text), _Words(translation)
     nodes = _build_tree(tags, source) if links else None
-    if nodes is None:
-        placed = _place_in_proportion(tags, source, target)
-    else:
+    placed: list[_Placed] = []
+    if nodes is not None:
         alignment = _Alignment(source, target, links)
-        placed = alignment.place(nodes, range(source.count), range(target.count))
+        placed = list(alignment.place(nodes, range(source.count), range(target.count)))
+    if nodes is None or _find_ordered(tags) != _find_ordered(tag for tag, _ in placed):
+        placed = list(_place_in_proportion(tags, source, target))
     return list(_assign_spans(placed, source, target))
 
 
+def _find_ordered(tags: Iterable[Tag]) -> list[Tag]:
+    """Return the ordered tags, with the breaks among them."""
+    found = [
+        tag
+        for tag in tags
+        if tag.kind == "ordered" or (tag.kind == "break" and not tag.is_line_end)
+    ]
+    return found if any(tag.kind == "ordered" for tag in found) else []
+
+
+def find_unpaired(halves: Sequence[tuple[TagKind, str]]) -> set[int]:
+    """Return the indices of opening and closing tags without the other half.
+
+    Each is given by kind and key. The halves of a pair have the same key, and are on the same side
+    of both tags of a pair with an empty key, an element. Of pairs that overlap, one is unpaired.
+    """
+    unpaired: set[int] = set()
+    opened: list[int] = []
+    by_key: dict[str, list[int]] = {"": [-1]}
+    for index, (kind, key) in enumerate(halves):
+        partners = by_key.setdefault(key, [])
+        if kind == "open":
+            opened.append(index)
+            partners.append(index)
+        elif not partners or partners[-1] < max(by_key[""][-1], 0):
+            unpaired.add(index)
+        else:
+            while opened[-1] != partners[-1]:
+                unpaired.add(opened[-1])
+                by_key[halves[opened.pop()][1]].pop()
+            opened.pop()
+            partners.pop()
+    return unpaired.union(opened)
+
+
 def _assign_spans(
-    placed: Iterator[_Placed], source: _Words, target: _Words
+    placed: Iterable[_Placed], source: _Words, target: _Words
 ) -> "Iterator[tuple[Tag, Span]]":
     """Yield the tags that are written, with the part of the translation that each one replaces."""
     offset = last_break = 0
@@ -107,7 +154,7 @@ def _assign_spans(
                 continue
             last_break = word
             span = (left, left) if is_outer else (left, right)
-        elif tag.kind == "open" or (tag.kind == "single" and _follows_space(tag, source)):
+        elif tag.kind == "open" or (tag.is_single and _follows_space(tag, source)):
             span = right, right
         span = max(offset, span[0]), max(offset, span[1])
         yield tag, span
@@ -120,7 +167,7 @@ def _follows_space(tag: Tag, source: _Words) -> bool:
 
 def _needs_space(tag: Tag) -> bool:
     """Test for a tag that is not placed between words without white space."""
-    return tag.kind == "break" or (tag.kind == "single" and tag.markup.endswith(" "))
+    return tag.kind == "break" or (tag.is_single and tag.markup.endswith(" "))
 
 
 def _place_in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) -> Iterator[_Placed]:
@@ -135,7 +182,7 @@ def _place_in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) ->
             position = int(share)
         elif tag.kind == "close":
             position = math.ceil(share)
-        if tag.kind == "single" and tag.offset < len(source.text):
+        if tag.is_single and tag.offset < len(source.text):
             position = min(position, max(target.count - 1, 0))
         if tag.kind == "close" and opened:
             first, source_first = opened.pop()
@@ -215,6 +262,9 @@ class _Alignment:
             if allowed or not node.tag.is_line_end:
                 word = _find_nearest(allowed or boundaries, self._find_boundary(node, within, room))
                 spans[index] = range(word, word)
+        ordered = [index for index in spans if nodes[index].tag.kind == "ordered"]
+        places = sorted((spans[index] for index in ordered), key=lambda words: words.start)
+        spans |= zip(ordered, places, strict=True)
         for index in sorted(spans, key=lambda index: (spans[index].start, spans[index].stop)):
             node, words = nodes[index], spans[index]
             yield node.tag, words.start

@@ -1,8 +1,7 @@
 """Untranslated units of XLIFF 1.2 and 2, and of TMX."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mt.data.formats import (
@@ -11,35 +10,42 @@ from mt.data.formats import (
     XLIFF_UNITS,
     XmlElement,
     find_language,
+    find_role,
     find_variants,
     is_untranslated,
     read_elements,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan
-from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, make_join
-from mt.documents.tags import TagKind
+from mt.documents.icu import finish_message
+from mt.documents.segments import (
+    Copy,
+    Entry,
+    Item,
+    Options,
+    Replacement,
+    SegmentBuilder,
+    make_join,
+)
 from mt.errors import DataError, listed
 from mt.languages import base_language
 
-_KINDS: dict[str, TagKind] = {
-    "bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close",
-}  # fmt: skip
-"""Kind of inline elements that are half of a pair."""
+_TRANSLATED = "units with a translation"
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
 def read_xliff(source: str, options: Options) -> Iterator[Item]:
     """Yield the units without a translation; set their state and the target language of the file.
 
-    A target is untranslated if it is empty, or if its state is initial, new or needs-translation.
-    Raises DataError for a damaged file or one of other languages.
+    A target is untranslated if it has no text beside tags, or if its state is initial, new or
+    needs-translation. Raises DataError for a damaged file or one of other languages.
     """
     version = ""
     for element in read_elements(Path(options.name), XLIFF_UNITS, text=source):
         if element.name in XLIFF_UNITS:
-            inherited = element.around.get("translate") != "no"
-            is_translatable = _is_translatable(element, inherited=inherited)
-            if is_translatable and element.attributes.get("approved") != "yes":
+            reason = _find_reason(element, options)
+            if reason:
+                yield _keep(element, reason)
+            else:
                 yield from _fill_unit(source, element)
             continue
         if element.name == "xliff":
@@ -48,6 +54,53 @@ def read_xliff(source: str, options: Options) -> Iterator[Item]:
             yield from _set_languages(source, element, options)
     if not version:
         raise DataError(f"{options.name}: is not XLIFF: it has no element `xliff`")
+
+
+def _keep(unit: XmlElement, reason: str) -> Replacement:
+    """Return an item that counts a unit which stays as it is."""
+    return Replacement(unit.start, unit.start, "", kept=reason)
+
+
+def _find_reason(unit: XmlElement, options: Options) -> str:
+    """Return a noun phrase for the units that stay as this one does, or "" to translate it."""
+    attributes = unit.attributes
+    if not _is_translatable(unit, inherited=unit.around.get("translate") != "no"):
+        return 'units with `translate="no"`'
+    if attributes.get("approved") == "yes":
+        return "approved units"
+    locks = [value for name, value in attributes.items() if name.rpartition(":")[2] == "locked"]
+    if not {"no", "false"}.issuperset(locks):
+        return "locked units"
+    for name, language in (("source", options.source), ("target", options.target)):
+        for element in unit.children(name)[:1]:
+            code = element.attributes.get("xml:lang")
+            if code and base_language(code) != base_language(language):
+                return "units in other languages"
+    return _TRANSLATED if _has_translation(unit) else ""
+
+
+def _has_translation(unit: XmlElement) -> bool:
+    """Test for a target with text, in all segments if it is divided like the source."""
+    for target in unit.children("target")[:1]:
+        if is_untranslated(unit, target) or not target.has_text():
+            return False
+        segments = _find_segments(target)
+        filled = [segment.attributes.get("mid") for segment in segments if segment.has_text()]
+        sources = _find_segments(*unit.children("seg-source"))
+        known = {segment.attributes.get("mid") for segment in sources} - {None}
+        return len(filled) == len(segments) or not known.issuperset(filled)
+    return False
+
+
+def _find_segments(*elements: XmlElement) -> list[XmlElement]:
+    """Return the segments into which XLIFF 1.2 divides the content of elements."""
+    segments: list[XmlElement] = []
+    for child in (child for element in elements for child in element.children()):
+        if child.name == "mrk" and child.attributes.get("mtype") == "seg":
+            segments.append(child)
+        else:
+            segments += _find_segments(child)
+    return segments
 
 
 def _is_translatable(element: XmlElement, *, inherited: bool) -> bool:
@@ -91,31 +144,57 @@ def _set_attribute(tag: str, name: str, value: str) -> str:
     return f"{tag[:end]} {name}={escape_value(value, '')}{tag[end:]}"
 
 
+def _open_tag(source: str, element: XmlElement) -> str:
+    """Return the start tag of an element that gets a content."""
+    tag = source[element.start : _places(source, element)[0]]
+    return tag.removesuffix("/>").removesuffix(">").rstrip() + ">"
+
+
 def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
-    """Yield the items that write the target of a unit."""
-    is_first = unit.name == "trans-unit"
+    """Yield the items that write the target of a unit, with the segments of the source."""
     texts, targets = unit.children("source"), unit.children("target")
     if not texts:
         return
-    text, closing = texts[0], f"</{_prefix(source, texts[0])}target>"
+    text, before, filled = texts[0], "", {}
     if targets:
-        target = targets[0]
-        tag_end, content_end, end = _places(source, target)
-        if not is_untranslated(unit, target) and source[tag_end:content_end].strip():
-            return
-        start, before = target.start, ""
-        tag = source[start:tag_end].removesuffix("/>").removesuffix(">").rstrip() + ">"
+        start, end = targets[0].start, _places(source, targets[0])[2]
+        tag = _open_tag(source, targets[0])
+        if not is_untranslated(unit, targets[0]):
+            filled = {part.attributes.get("mid"): part for part in _find_segments(targets[0])}
     else:
         start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
         before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
+    is_first = unit.name == "trans-unit"
     if is_first:
         tag = _set_attribute(tag, "state", "translated")
-    items = list(_copy_content(source, text, (start, end), (before + tag, closing)))
-    if items and not is_first:
-        tag_end = _places(source, unit)[0]
-        tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
-        yield Replacement(unit.start, tag_end, tag)
-    yield from items
+    around = before + tag, f"</{_prefix(source, text)}target>"
+    segments = _find_segments(*unit.children("seg-source"))
+    items: list[Item] = []
+    for segment in segments:
+        items += _fill_segment(source, segment, filled.get(segment.attributes.get("mid")))
+    if segments:
+        text = unit.children("seg-source")[0]
+    else:
+        items += _read_content(source, text)
+    for item in _write_copy(source, (unit, text), (start, end), around, items):
+        if is_first or not item.texts:
+            yield item
+        else:
+            tag_end = _places(source, unit)[0]
+            tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
+            yield Entry(source, (Replacement(unit.start, tag_end, tag), item))
+
+
+def _fill_segment(source: str, segment: XmlElement, target: XmlElement | None) -> Iterator[Item]:
+    """Yield the items that make a segment of the source one of the target, if that has no text."""
+    tag_end, _, end = _places(source, segment)
+    if target is not None and target.has_text():
+        yield Replacement(segment.start, end, source[target.start : _places(source, target)[2]])
+        return
+    if target is not None and tag_end < end:
+        yield Replacement(segment.start, tag_end, _open_tag(source, target))
+    if _is_translatable(segment, inherited=True):
+        yield from _read_content(source, segment)
 
 
 def _prefix(source: str, element: XmlElement) -> str:
@@ -131,41 +210,62 @@ def _space_before(source: str, tag_start: int) -> str:
     return space if not space.strip() else ""
 
 
-def _copy_content(
-    source: str, element: XmlElement, span: tuple[int, int], around: tuple[str, str]
-) -> Iterator[Item]:
-    """Yield the items that write a translated copy of the content at `span`, with tags around it.
+def _write_copy(
+    source: str,
+    elements: tuple[XmlElement, XmlElement],
+    place: tuple[int, int],
+    around: tuple[str, str],
+    items: Sequence[Item],
+) -> Iterator[Copy | Replacement]:
+    """Yield the copy of an element of a unit with the items inside, and count what stays.
 
-    There are none if the content has no letters.
+    The copy has tags around it, and is written at a place in the document.
     """
+    unit, element = elements
+    reasons = [item.kept for item in items if isinstance(item, Replacement) and item.kept]
+    has_texts = any(item.texts for item in items)
+    if not has_texts and element.has_text() and not reasons:
+        reasons = ["units without letters"]
+    for reason in reasons:
+        yield _keep(unit, reason)
+    if has_texts:
+        span = _places(source, element)[:2]
+        yield Copy(*place, source, span, tuple(items), lambda content: content.join(around))
+
+
+def _read_content(source: str, element: XmlElement) -> Iterator[Item]:
+    """Yield the items of the content of an element."""
     builder = SegmentBuilder(source, make_join(escape_text), keeps_lines=True)
     _add_content(builder, element, inherited=True)
-    first, last, _ = _places(source, element)
-    for segment in builder.finish():  # one or none
-        yield Replacement(*span, around[0] + source[first : segment.start])
-        end = span[1]
-        yield replace(segment, start=end, end=end)
-        yield Replacement(end, end, source[segment.end : last] + around[1])
+    return finish_message(builder)
 
 
 def _add_content(builder: SegmentBuilder, element: XmlElement, *, inherited: bool) -> None:
     """Add the text and the tags of an element; its depth is limited by `read_elements`."""
     is_translatable = _is_translatable(element, inherited=inherited)
-    start, end, _ = _places(builder.source, element)
+    source = builder.source
+    start, end, _ = _places(source, element)
     for child in element.children():
         _add_text(builder, start, child.start)
-        tag_end, content_end, child_end = _places(builder.source, child)
-        is_kept = child.name in NATIVE_CODES or not _is_translatable(
+        tag_end, content_end, child_end = _places(source, child)
+        is_protected = child.attributes.get("mtype") == "protected" or not _is_translatable(
             child, inherited=is_translatable
         )
-        if tag_end == child_end or is_kept:
-            builder.add_tag(child.start, child_end, _KINDS.get(child.name, "single"))
+        if tag_end == child_end or is_protected or child.name in NATIVE_CODES:
+            kind, key = find_role(child)
+            around = source[child.start - 1] + source[child_end]
+            if kind == "break" and any(map(str.isspace, around)):
+                kind = "ordered"
+            builder.add_tag(child.start, child_end, kind, key=key)
         else:
             builder.add_tag(child.start, tag_end, "open")
             _add_content(builder, child, inherited=is_translatable)
             builder.add_tag(content_end, child_end, "close")
         start = child_end
     _add_text(builder, start, end)
+
+
+_PIECE = re.compile("&[^;]*;|[^&]+")
 
 
 def _add_text(builder: SegmentBuilder, start: int, end: int) -> None:
@@ -175,7 +275,8 @@ def _add_text(builder: SegmentBuilder, start: int, end: int) -> None:
         if token.start >= end:
             break
         if token.kind == "text":
-            add_characters(builder, token.start, token.end)
+            for piece in _PIECE.finditer(source, token.start, token.end):
+                add_characters(builder, *piece.span())
         elif token.kind == "cdata":
             text = source[token.start : token.end][len("<![CDATA[") : -len("]]>")]
             builder.add_text(token.start, token.end, text)
@@ -184,27 +285,48 @@ def _add_text(builder: SegmentBuilder, start: int, end: int) -> None:
 
 
 def read_tmx(source: str, options: Options) -> Iterator[Item]:
-    """Yield the units without a text in the target language, which is added after the last text.
+    """Yield the units without a text in the target language.
 
-    Raises DataError for a damaged file or one without a text in the source language.
+    The translation fills an empty variant, or a new one after the last. Raises DataError for a
+    damaged file or one without a text in the source language.
     """
     codes: dict[str, None] = {}
     for unit in read_elements(Path(options.name), TMX_UNITS, text=source):
         if unit.name not in TMX_UNITS:
             continue
-        variants = find_variants(unit)
-        codes |= dict.fromkeys(variants)
-        code = find_language(variants, options.source)
-        if code is None or find_language(variants, options.target) is not None:
-            continue
-        last = unit.children("tuv")[-1]
-        end = _places(source, last)[2]
-        language = escape_value(options.target, "")
-        for text in variants[code].children("seg")[:1]:
-            opening = f"{_space_before(source, last.start)}<tuv xml:lang={language}><seg>"
-            yield from _copy_content(source, text, (end, end), (opening, "</seg></tuv>"))
+        filled, empty = find_variants(unit), find_variants(unit, empty=True)
+        codes |= dict.fromkeys(filled)
+        code = find_language(filled, options.source)
+        if code is None:
+            yield _keep(unit, f"units without a text in `{options.source}`")
+        elif find_language(filled, options.target) is not None:
+            yield _keep(unit, _TRANSLATED)
+        else:
+            text = filled[code].children("seg")[0]
+            variant = empty.get(find_language(empty, options.target) or "")
+            place, around = _find_place(source, unit, variant, options.target)
+            items = [*_read_content(source, text)]
+            yield from _write_copy(source, (unit, text), place, around, items)
     if find_language(dict.fromkeys(codes, ""), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
             f"there are {listed(sorted(codes)) or 'none'}"
         )
+
+
+def _find_place(
+    source: str, unit: XmlElement, variant: XmlElement | None, language: str
+) -> tuple[tuple[int, int], tuple[str, str]]:
+    """Return the place for a text of a unit of TMX, and the tags around it."""
+    if variant is None:
+        last = unit.children("tuv")[-1]
+        end = _places(source, last)[2]
+        tag = f"{_space_before(source, last.start)}<tuv xml:lang={escape_value(language, '')}>"
+        return (end, end), (f"{tag}<seg>", "</seg></tuv>")
+    for segment in variant.children("seg"):
+        end = _places(source, segment)[2]
+        return (segment.start, end), (_open_tag(source, segment), "</seg>")
+    tag_end, content_end, end = _places(source, variant)
+    if tag_end == end:
+        return (variant.start, end), (f"{_open_tag(source, variant)}<seg>", "</seg></tuv>")
+    return (content_end, content_end), ("<seg>", "</seg>")

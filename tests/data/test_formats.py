@@ -96,9 +96,42 @@ def test_tags_are_removed_and_line_breaks_become_spaces(tmp_path: Path) -> None:
         unit(("en", "\n  two \n\n lines\u2028 \u00a0 x\t"), ("de", "a  b\tc")),
     )
     assert read(path) == [
-        ("Fat & very thin.", "ab <c> 你好"),
+        ("Fat & very thin{0} alt.", "ab <c> 你好"),
         ("two lines\u2028 \u00a0 x", "a  b\tc"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ('Shut the door.<ph type="lb"/>Then rest', "Shut the door. Then rest"),
+        ("Shut the door.<ph>\n</ph>Then rest", "Shut the door. Then rest"),
+        ("Shut the door.<ph>\\n</ph>Then rest", "Shut the door. Then rest"),
+        ("Shut the door. <ph>&lt;br/&gt;</ph>Then rest", "Shut the door. Then rest"),
+        (
+            'Shut the door.<x id="LINE_BREAK"/><x ctype="x-br"/>Then rest',
+            "Shut the door. Then rest",
+        ),
+        ("门关了。<ut>&lt;BR&gt;</ut>睡吧", "门关了。 睡吧"),
+        ("ten<ph>&amp;nbsp;</ph>o'clock", "ten o'clock"),
+        ("Dear <ph>%1$s</ph>, {<ph>{0}</ph>} is <ph>late</ph>.", "Dear %1$s, {{0}} is late."),
+        ('Dear <x id="N" equiv-text="{{n}}"/>, welcome', "Dear {{n}}, welcome"),
+        ('Dear <x id="1"/>, you owe <x id="2"/> euros <ph/>.', "Dear, you owe euros."),
+        ("هل <x/>؟ नहीं <x/>।", "هل؟ नहीं।"),
+        ("Voilà <x/>\u00a0!", "Voilà\u00a0!"),
+        ("a <bpt i='1'>{\\b </bpt>fat <ept i='1'>}</ept> cat<ut>{\\par}</ut>", "a fat cat"),
+        ("a <ph>&lt;i&gt;</ph> thin<it pos='end'>x</it> <it>y</it> cat", "a thin cat"),
+        ("a <g> red</g> <mrk><hi>hat</hi> </mrk> <pc>on</pc>", "a red hat on"),
+        ('the <ph>&lt;img alt="<sub>a frog</sub>"&gt;</ph>jumps', "the a frog jumps"),
+    ],
+)
+def test_tag_leaves_the_space_or_text_that_it_shows(
+    content: str, text: str, tmp_path: Path
+) -> None:
+    path = tmx(tmp_path, unit(("en", content), ("de", "x")))
+    assert read(path) == [(text, "x")]
+    frame = "<trans-unit><source>{}</source><target>x</target></trans-unit>"
+    assert read(xliff(tmp_path, XLIFF_1, frame.format(content))) == [(text, "x")]
 
 
 def test_incomplete_units_are_left_out_and_logged_once(
@@ -109,7 +142,7 @@ def test_incomplete_units_are_left_out_and_logged_once(
         unit(("en", "one")),
         unit(("en", "two"), ("de", " \n ")),
         "<tu><tuv xml:lang='en'><seg>three</seg></tuv><tuv xml:lang='de'/></tu>",
-        unit(("en", "four"), ("de", "<ph>4</ph>")),
+        unit(("en", "four"), ("de", "<ph>&lt;b4&gt;</ph><ph>&lt;br&gt;</ph>")),
         unit(("en", "five"), ("de", "fünf")),
     )
     corpus = opened(path)
@@ -247,8 +280,8 @@ def test_xliff_1_2(tmp_path: Path) -> None:
         '<trans-unit id="4"><source>four</source><target state="new">four</target></trans-unit>',
         '<trans-unit id="5"><source>five</source><target xml:lang="fr">cinq</target></trans-unit>',
     )
-    assert read(path) == [("one fat", "ein fettes"), ("two", "zwei")]
-    assert read(path, source="de", target="en") == [("ein fettes", "one fat"), ("zwei", "two")]
+    assert read(path) == [("one fat%s", "ein fettes"), ("two", "zwei")]
+    assert read(path, source="de", target="en") == [("ein fettes", "one fat%s"), ("zwei", "two")]
     assert read(path, target="fr") == [("five", "cinq")]
     with pytest.raises(
         DataError, match="both `en` and `da`; its languages are `de`, `en-US`, `fr`"

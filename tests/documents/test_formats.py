@@ -1,10 +1,12 @@
 """Subtitles, catalogues, exchange formats and records come back with translated texts."""
 
+import json
 import re
 import shutil
 import subprocess
 import tracemalloc
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import get_args
 
@@ -545,3 +547,163 @@ def test_documents_of_a_binary_format_are_refused(format: Format) -> None:
     ):
         with pytest.raises(DataError, match=f"file: is not text but .*{kind}"):
             read_document(content, format, "file")
+
+
+_SEGMENTS = '<mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2">Two <x id="9"/></mrk>'
+_ONE = '<source>A <g id="1">cat</g></source>'
+_NEW = f'{_ONE}<target state="translated">A <g id="1">CAT</g></target>'
+
+
+def exchange(format: Format, units: str) -> str:
+    """Return a file with some units."""
+    if format == "tmx":
+        return f"<tmx><tu>{units}</tu></tmx>"
+    head = '<xliff version="1.2" xmlns:m="m"><file source-language="en" target-language="de">'
+    return f"{head}<trans-unit>{units}</trans-unit></file></xliff>"
+
+
+@pytest.mark.parametrize(
+    ("format", "unit", "expected"),
+    [
+        *(
+            ("xliff", f"{_ONE}<target>{empty}</target>", _NEW)
+            for empty in (
+                " ", "&#160;\n", '<g id="1"></g>', '<g id="1"/> &#8203;', '<x id="1"/>', "<!-- -->",
+                '<mrk mtype="seg" mid="1"></mrk>', "<pc><ph>%s</ph></pc>", "<![CDATA[ ]]>",
+                '<bpt id="1">&lt;b&gt;</bpt><ept id="1">&lt;/b&gt;</ept>', '<bx id="1"/><ex/>',
+            )
+        ),
+        ("xliff", f'{_ONE}<target state="needs-translation"><g id="1">A cat</g></target>', _NEW),
+        *(
+            (
+                "xliff",
+                f"<source>One. Two</source><seg-source>{_SEGMENTS}</seg-source>{target}",
+                f"<source>One. Two</source><seg-source>{_SEGMENTS}</seg-source>{after}",
+            )
+            for target, after in [
+                ("", f'<target state="translated">{_SEGMENTS.upper()}</target>'
+                 .replace("MRK", "mrk").replace('MTYPE="SEG" MID', 'mtype="seg" mid')
+                 .replace("X ID", "x id")),
+                ('<target><mrk mtype="seg" mid="1"/><mrk mtype="seg" mid="2" m:new="1"/></target>',
+                 '<target state="translated"><mrk mtype="seg" mid="1">ONE.</mrk> '
+                 '<mrk mtype="seg" mid="2" m:new="1">TWO <x id="9"/></mrk></target>'),
+                ('<target m:a="b"><mrk mtype="seg" mid="1" m:b="c">Eins</mrk>'
+                 '<mrk mtype="seg" mid="2"> </mrk></target>',
+                 '<target m:a="b" state="translated"><mrk mtype="seg" mid="1" m:b="c">Eins</mrk> '
+                 '<mrk mtype="seg" mid="2">TWO <x id="9"/></mrk></target>'),
+            ]
+        ),
+        ("tmx", "<tuv xml:lang='de'><seg></seg></tuv><tuv xml:lang='en'><seg>a</seg></tuv>",
+         "<tuv xml:lang='de'><seg>A</seg></tuv><tuv xml:lang='en'><seg>a</seg></tuv>"),
+        ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de-CH'><p/><seg x='1'/></tuv>",
+         "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de-CH'><p/><seg x='1'>A</seg></tuv>"),
+        ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'/>",
+         "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>A</seg></tuv>"),
+        ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg><x/> \n</seg></tuv>",
+         "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>A</seg></tuv>"),
+        ("tmx", "<tuv xml:lang='de'><note/></tuv><tuv xml:lang='en'><seg>a</seg></tuv>",
+         "<tuv xml:lang='de'><note/><seg>A</seg></tuv><tuv xml:lang='en'><seg>a</seg></tuv>"),
+    ],
+)  # fmt: skip
+def test_target_without_text_is_filled(format: Format, unit: str, expected: str) -> None:
+    result = translated(exchange(format, unit).encode(), format, str.upper).decode()
+    assert result == exchange(format, expected)
+    assert translated(result.encode(), format, str.lower).decode() == result
+
+
+@pytest.mark.parametrize(
+    ("format", "unit", "reason"),
+    [
+        ("xliff", f"{_ONE}<target>!</target>", "units with a translation"),
+        ("xliff", "<source>a</source><target><g>b</g></target>", "units with a translation"),
+        ("xliff", f"{_ONE}<target xml:lang='fr'/>", "units in other languages"),
+        ("xliff", "<source>{n, plural, other {b}</source>", "ICU messages that do not parse"),
+        ("xliff", "<source>1 <x id='a'/> 2</source>", "units without letters"),
+        ("xliff", _ONE + "</trans-unit><trans-unit translate='no'><source/>",
+         'units with `translate="no"`'),
+        ("xliff", _ONE + "</trans-unit><trans-unit approved='yes'><source/>", "approved units"),
+        ("xliff", _ONE + "</trans-unit><trans-unit m:locked='true'><source/>", "locked units"),
+        ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>b</seg></tuv>",
+         "units with a translation"),
+        ("tmx", "<tuv xml:lang='de'><seg/></tuv><tuv xml:lang='de'><seg>b</seg></tuv>"
+         "<tuv xml:lang='en'><seg>a</seg></tuv>", "units with a translation"),
+        ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv></tu><tu><tuv xml:lang='fr'><seg/></tuv>",
+         "units without a text in `en`"),
+    ],
+)  # fmt: skip
+def test_unit_that_stays_is_counted(format: Format, unit: str, reason: str) -> None:
+    document = read_document(exchange(format, unit).encode(), format, "file")
+    items = document.read_items(Options("file", "en", "de"))
+    assert [item.kept for item in items if isinstance(item, Replacement) and item.kept] == [reason]
+
+
+_ICU = [
+    (
+        "{n, plural, =0 {no cat} one {a cat} other {# cats}}",
+        "{n, plural, =0 {NO CAT} one {A CAT} other {# CATS}}",
+    ),
+    (
+        "Hi {name}, {n,plural,offset:1 one{a <b>red</b> cat} other{{0}x{/0} # {d, date, ::yM}}}!",
+        "HI {name}, {n,plural,offset:1 one{A <b>RED</b> CAT} other{{0}X{/0} # {d, date, ::yM}}}!",
+    ),
+    (
+        "{g, select, m {he''s '{x}' {n, selectordinal, one {#st} other {it}} in} other {{{n}} is}}",
+        "{g, select, m {HE''S '{x}' {n, selectordinal, one {#ST} other {IT}} IN} other {{{n}} IS}}",
+    ),
+    (
+        "{0, plural, one {{n, number} o} other {}} and {g, select, other {#1 isn't}}",
+        "{0, plural, one {{n, number} O} other {}} AND {g, select, other {#1 ISN'T}}",
+    ),
+    ("{数, plural, one {ა} other {# ბ}}", "{数, plural, one {Ა} other {# Ბ}}"),
+    ("Is '{n, plural, other {it}}' quoted", "IS '{N, PLURAL, OTHER {IT}}' QUOTED"),
+    ("{plural, n, other} {n, plural}", "{PLURAL, N, OTHER} {N, PLURAL}"),
+    *[
+        (broken, broken)
+        for broken in (
+            "{n, plural, one {a} other {b}", "{n, plural, ...} x", "{n, plural, a}",
+            "x} {n, select, a{b}}",
+            "{n, plural, one {a {b} other {c}}", "{n, select, }", "a {n, plural, other {'{b}}",
+        )
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("format", ["xliff", "tmx", "jsonl", "tsv"])
+@pytest.mark.parametrize(("message", "expected"), _ICU)
+def test_texts_in_the_branches_of_icu_messages_are_translated(
+    message: str, expected: str, format: Format
+) -> None:
+    def write(translation: str) -> str:
+        if format == "jsonl":
+            lines = translation.replace("{n, plural, =0", "{\n\tn, plural, =0")
+            return json.dumps({"t": lines}, ensure_ascii=False)
+        if format == "tsv":
+            return f"t\n{translation}"
+        text = escape(message, quote=False)
+        new = escape(translation, quote=False)
+        if format == "xliff":
+            target = f'<target state="translated">{new}</target>' if new != text else ""
+            return exchange("xliff", f"<source>{text}</source>{target}")
+        target = f"<tuv xml:lang='de'><seg>{new}</seg></tuv>" if new != text else ""
+        return exchange("tmx", f"<tuv xml:lang='en'><seg>{text}</seg></tuv>{target}")
+
+    result = translated(write(message).encode(), format, str.upper, column="t").decode()
+    assert result.replace('lang="de">', "lang='de'>") == write(expected)
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("l'", "{n, plural, one {l’} other {# l’}}"),
+        ("l'eau", "{n, plural, one {l'eau} other {# l'eau}}"),
+        ("a # b", None),
+        ("{a}", None),
+        ("a } b", None),
+    ],
+)
+def test_translation_that_would_be_syntax_of_icu_is_refused(
+    translation: str, expected: str | None
+) -> None:
+    source = "t\n{n, plural, one {a cat} other {# cats}}"
+    result = translated(source.encode(), "tsv", lambda _: translation, column="t").decode()
+    assert result == (f"t\n{expected}" if expected else source)

@@ -112,3 +112,109 @@ def test_any_alignment_keeps_all_tags_nested_and_changes_no_word() -> None:
         moved += tags != TAG.findall(source)
         assert links or tags == TAG.findall(source), "in proportion, tags stay in order"
     assert moved > 500
+
+
+def xliff(unit: str) -> str:
+    return (
+        "<xliff version='1.2'><file source-language='en' target-language='de'><trans-unit>"
+        f"<source>{unit}</source></trans-unit></file></xliff>"
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("<x id='START_LINK_1'/>", "<x id='CLOSE_LINK'/>"),
+        ("<x id='1' ctype='x-bold-open'/>", "<x id='2' ctype='x-bold-close'/>"),
+        ("<x id='1' equiv-text='&lt;a href=\"b\">'/>", "<x id='2' equiv-text='&lt;/a>'/>"),
+        ("<ph id='1'>&lt;b&gt;</ph>", "<ph id='2'>&lt;/b&gt;</ph>"),
+        ("<ph id='1' disp='&lt;b&gt;'/>", "<ph id='2' disp='&lt;/b&gt;'/>"),
+        ("<ph id='1'>{1}</ph>", "<ph id='2'>{/1}</ph>"),
+        ("<it id='1' pos='open'/>", "<it id='2' pos='close'/>"),
+        ("<it id='1' pos='begin'>x</it>", "<it id='2' pos='end'>y</it>"),
+        ("<bx id='1' rid='7'/>", "<ex id='2' rid='7'/>"),
+        ("<bpt id='1' rid='7'>x</bpt>", "<ept id='2' rid='7'>y</ept>"),
+        ("<sc id='1'/>", "<ec startRef='1'/>"),
+        ("{0}", "{/0}"),
+        ("&lt;0&gt;", "&lt;/0&gt;"),
+        ("&lt;a href='{x}'&gt;", "&lt;/a&gt;"),
+        ("[b]", "[/b]"),
+    ],
+)
+def test_placeholders_that_stand_for_a_pair_enclose_the_aligned_words(
+    names: tuple[str, str],
+) -> None:
+    opening, closing = names
+    source = xliff(f"the {opening}red{closing} car <x id='V'/>drives away")
+    links = word_links("the red car drives away", "weg fährt das Auto rot", "0-2 1-4 2-3 3-1 4-0")
+    result = rendered(source, "weg fährt das Auto rot", links, "xliff")
+    target = result.partition("translated")[2]
+    assert f"weg <x id='V'/>fährt das Auto {opening}rot{closing}</target>" in target
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<x id='1'/>red<x id='2'/> car <x id='3'/>drives away",
+        "the <ph id='1'/>red <ph id='2'/>car <ph id='3'/>drives",
+        "the <bpt i='1'/>red <bpt i='2'/>car<ept i='1'/> drives<ept i='2'/> away",
+        "the <x id='CLOSE_B'/>red<x id='START_B'/> car drives",
+        "<g id='1'>the <x id='START_B'/>red</g> car<x id='CLOSE_B'/> drives",
+        "the <it pos='close'/>red <it pos='open'/>car drives",
+        "the <x id='INTERPOLATION'/>red <x id='LINE_BREAK'/>car<x id='INTERPOLATION_1'/> drives",
+    ],
+)
+def test_placeholders_of_unknown_role_keep_their_order(source: str) -> None:
+    words = " ".join(TAG.sub("", source).split())
+    random = Random(1)
+    for _ in range(200):
+        text = " ".join(random.choices(["rot", "Auto", "你", "。"], k=random.randint(1, 6)))
+        links = [Link(_spans(random, words), _spans(random, text)) for _ in range(4)]
+        target = rendered(xliff(source), text, links, "xliff").partition("translated")[2]
+        order = [tag for tag in TAG.findall(target) if not tag.startswith(("<g", "</"))]
+        assert order == [tag for tag in TAG.findall(source) if not tag.startswith(("<g", "</"))]
+
+
+def _angular(random: Random, depth: int = 0) -> str:
+    """Return a message in the form of Angular, with nested tags, values and line breaks."""
+    parts = []
+    for _ in range(random.randint(1, 4)):
+        kind = random.random()
+        name = random.choice(["TAG_EM", "LINK", "BLOCK_IF"])
+        if kind < 0.35 and depth < 3:
+            number = random.choice(["", "_1"])
+            inner = _angular(random, depth + 1)
+            parts.append(f'<x id="START_{name}{number}"/>{inner}<x id="CLOSE_{name}"/>')
+        elif kind < 0.55:
+            name = random.choice(["INTERPOLATION", "LINE_BREAK", "TAG_IMG"])
+            parts.append(f'<x id="{name}" equiv-text="{{{{ a }}}}"/>')
+        else:
+            parts.append(random.choice(["one", "two three", "it's, four"]))
+    return random.choice(["", " "]).join(parts) + " end"
+
+
+def test_any_alignment_keeps_the_tags_of_angular_nested_and_its_values_in_order() -> None:
+    random = Random(2)
+    moved = 0
+    for number in range(600):
+        source = _angular(random)
+        if number % 4 == 0:
+            source = f"{{V, plural, =1 {{{source}}} other {{{_angular(random)}}}}}"
+        text = "".join(random.choices("在他买 了。xy", k=random.randint(1, 12)))
+        links = [Link(_spans(random, text * 3), _spans(random, text)) for _ in range(6)]
+        target = rendered(xliff(source), text, links, "xliff").partition('"translated">')[2]
+        before, after = (re.findall(r'id="(\w+)"', markup) for markup in (source, target))
+        assert sorted(before) == sorted(after)
+        opened: list[str] = []
+        for name in after:
+            if name.startswith("START_"):
+                opened.append(name[6:].removesuffix("_1"))
+            elif name.startswith("CLOSE_"):
+                assert opened.pop() == name[6:]
+        assert not opened
+        for names in (before, after):
+            names[:] = [name for name in names if not name.startswith(("START_", "CLOSE_"))]
+        assert before == after
+        assert re.sub("[^{}]", "", source) == re.sub("[^{}]", "", target)
+        moved += "START_" in source
+    assert moved > 300
