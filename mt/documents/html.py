@@ -179,6 +179,8 @@ _COMPOUND = frozenset(
     {"audio", "canvas", "datalist", "map", "object", "picture", "select", "svg", "video"}
 )
 """Elements with texts of their own, of which none belongs to the sentence around them."""
+KNOWN = INLINE | _BLOCK | _COMPOUND | {"button", "embed", "input", "label", "output", "slot"}
+"""Names of elements of HTML."""
 VOID = frozenset(
     {
         "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param",
@@ -234,14 +236,14 @@ def _read_part(
         tag_end = token.end
         inner = tuple(read_attributes(source, token))
         if is_element and is_protected(source, token):
-            tag_end, tokens = _skip_element(source, token, tokens, is_xml=is_xml)
+            tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
             inner = ()
         elif token.name == "br":
             if not line or _LAST_MARK.search(line):
                 yield from builder.finish()
             kind, line = "break", ""
         elif is_inline and is_element and token.name in _COMPOUND:
-            tag_end, tokens = _skip_element(source, token, tokens, is_xml=is_xml)
+            tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
             inner += tuple(_read_part(source, token.end, tag_end, set(), is_xml=is_xml))
         elif token.kind == "close":
             kind = "close"
@@ -294,7 +296,7 @@ def _find_inline(source: str, *, is_xml: bool) -> set[int]:
             runs = [_Run()]
         elif token.name in _COMPOUND and token.kind == "open":
             run.tags.add(token.start)
-            _, tokens = _skip_element(source, token, tokens, is_xml=is_xml)
+            _, tokens = skip_element(source, token, tokens, is_xml=is_xml)
         elif token.name in VOID or token.kind == "empty":
             run.tags.add(token.start)
         else:
@@ -312,7 +314,7 @@ def is_protected(source: str, token: MarkupToken) -> bool:
     return is_marked or (token.name in PROTECTED and value != "yes")
 
 
-def _skip_element(
+def skip_element(
     source: str, first: MarkupToken, tokens: Iterator[MarkupToken], *, is_xml: bool
 ) -> tuple[int, Iterator[MarkupToken]]:
     """Return the end of an element, or that of the text without one, and the tokens behind it."""

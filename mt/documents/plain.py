@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, chain
 
 from mt.data.sentences import split_sentences
 from mt.documents.html import add_characters, escape_text
-from mt.documents.icu import finish_message, has_branches
+from mt.documents.inline import embed
 from mt.documents.segments import (
     Item,
     Options,
@@ -25,6 +25,8 @@ from mt.languages import FINAL_MARKS
 from mt.tables import make_printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_NO_CELL = re.compile(r"[\t\r\n]")
 
 
 def read_text(source: str) -> Iterator[Segment]:
@@ -50,7 +52,6 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
         if column not in names:
             raise _unknown_column(options, names)
         index = names.index(column)
-    builder = SegmentBuilder(source, make_join(lambda text: re.sub(r"[\t\r]", " ", text)))
     for line_number, line in enumerate(lines, start=1 if column.isdecimal() else 2):
         cells = line[0].rstrip("\r\n").split("\t")
         if cells == [""]:
@@ -59,9 +60,17 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
             raise DataError(
                 f"{options.name}: line {line_number}: has {len(cells)} columns, none is `{column}`"
             )
-        start = line.start() + sum(len(cell) + 1 for cell in cells[:index])
-        builder.add_text(start, start + len(cells[index]))
-        yield from finish_message(builder)
+        start, cell = line.start() + sum(len(cell) + 1 for cell in cells[:index]), cells[index]
+        yield from embed(start, start + len(cell), cell, *_read_cell(cell))
+
+
+def _read_cell(cell: str) -> tuple[str, Callable[[str], str]]:
+    """Return the text of a cell without quotes, and the function that writes such a text."""
+    if _QUOTED.fullmatch(cell):
+        return cell[1:-1].replace('""', '"'), lambda text: '"{}"'.format(
+            _NO_CELL.sub(" ", text).replace('"', '""')
+        )
+    return cell, partial(_NO_CELL.sub, " ")
 
 
 def read_jsonl(source: str, options: Options) -> Iterator[Item]:
@@ -162,31 +171,12 @@ def _find_next(source: str, value_start: int) -> int:
     return _skip_space(source, position + 1) if source[position] == "," else position
 
 
-_CHARACTERS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.|[^\\]+")
-
-
 def _read_string(source: str, start: int, end: int) -> Iterator[Item]:
-    """Yield the lines of a JSON string; a lower-case first letter continues the line before."""
-    is_ascii = "\\u" in source[start:end] and source[start:end].isascii()
-    is_message = has_branches(json.loads(source[start - 1 : end + 1], strict=False))
-
-    def join(pieces: Pieces) -> str:
-        """Escape text and line ends; tags are escaped already."""
-        return "".join(
-            piece
-            if is_markup and not piece.isspace()
-            else json.dumps(piece, ensure_ascii=is_ascii)[1:-1]
-            for piece, is_markup in pieces
-        )
-
-    builder = SegmentBuilder(source, join, keeps_lines=True)
-    for match in _CHARACTERS.finditer(source, start, end):
-        text = json.loads(f'"{match[0]}"', strict=False)
-        ends_line = match.start() > start and source.endswith("\\n", start, match.start())
-        if ends_line and not text[:1].islower() and not is_message:
-            yield from finish_message(builder)
-        builder.add_text(*match.span(), text)
-    yield from finish_message(builder)
+    """Return a JSON string, without its quotes, as the texts that it holds."""
+    raw = source[start:end]
+    is_ascii = "\\u" in raw and raw.isascii()
+    text = json.loads(f'"{raw}"', strict=False)
+    return embed(start, end, raw, text, lambda text: json.dumps(text, ensure_ascii=is_ascii)[1:-1])
 
 
 _CUE_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")

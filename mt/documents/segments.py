@@ -169,7 +169,33 @@ class Entry:
         return "".join(rendered)
 
 
-Item = Segment | Replacement | Copy | Entry
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Text that the document writes in another form, such as a JSON string, with its items."""
+
+    start: int
+    end: int
+    raw: str
+    """The text as the document has it, written if no translation changes it."""
+    text: str
+    items: "tuple[Item, ...]"
+    """Changes of `text`."""
+    escape: Callable[[str], str]
+    """Function that writes a text in the form of the document."""
+
+    @property
+    def texts(self) -> tuple[DocumentText, ...]:
+        """Texts of all segments."""
+        return tuple(text for item in self.items for text in item.texts)
+
+    def render(self, translations: Iterator[TranslatedLine]) -> str:
+        """Return the changed text in the form of the document; raise the errors of its items."""
+        edits = [(item.start, item.end, item.render(translations)) for item in self.items]
+        text = _apply_edits(self.text, 0, edits)
+        return self.raw if text == self.text else self.escape(text)
+
+
+Item = Segment | Replacement | Copy | Entry | Embedded
 """Change of a document. The items of a document are in order and do not overlap."""
 
 

@@ -1,6 +1,7 @@
 """HTML and Markdown: everything but text comes back, and text comes back translated."""
 
 import gc
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -177,6 +178,55 @@ def test_translation_that_would_be_markup_is_escaped() -> None:
     assert translated(table, "markdown", only("b | c")) == b"| b \\| c |\n|---|\n"
     # Emphasis beside a full-width mark is none without a space.
     assert translated(b"a **b** c", "markdown", only("这是**。你")).decode().count("**") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "markup"),
+    [
+        (
+            'See <a href="x>y">it</a> &amp; <b>go</b>',
+            ["See it & go"],
+            ['<a href="x>y">', "</a>", "<b>", "</b>"],
+        ),
+        (
+            "<p>One</p>\n<p>Two <kbd>x y</kbd> now</p>",
+            ["One", "Two now"],
+            ["<p>", "</p>\n<p>", "<kbd>x y</kbd>", "</p>"],
+        ),
+        ("A <0>b</0> c <x/> d", ["A b c d"], ["<0>", "</0>", "<x/>"]),
+        ("Read :ref:`b <c>` or ``d``::", ["Read or"], [" :ref:`b <c>`", " ``d``::"]),
+        ("In `e f <g:h>`_, |v| [1]_.", ["In e f, ."], [" `", " <g:h>`_ ", " |v|", " [1]_"]),
+        ("Use `a b`, **c** and *d*", ["Use , c and d"], [" `a b` ", "**", "** ", "*", "*"]),
+        ("An [e f](g.h) ![i](j)", ["An e f i"], [" [", "](g.h)", " ![", "](j)"]),
+        ("5 * 3 < 4 `a' <f> **k, x_y & |", ["5 * 3 < 4 `a' <f> **k, x_y & |"], []),
+        ("one\ntwo\nThree", ["one two", "Three"], ["\n", "\n"]),
+    ],
+)
+def test_markup_of_strings_comes_back(text: str, texts: list[str], markup: list[str]) -> None:
+    seen: list[str] = []
+
+    def translate(text: str) -> str:
+        seen.append(" ".join(text.split()))
+        return "译" * len(text.split()) * 3
+
+    record = json.dumps({"t": text}).encode()
+    [result] = json.loads(translated(record, "jsonl", translate, column="t")).values()
+    assert seen == texts
+    assert re.search("[译 ]*".join(map(re.escape, markup)), result), result
+    assert translated(record, "jsonl", str, column="t") == record
+    cell = '"' + text.replace('"', '""').replace("\n", " ") + '"'
+    table = f"t\n{cell}\n".encode()
+    assert translated(table, "tsv", str, column="t") == table
+    changed = translated(table, "tsv", translate, column="t").decode().splitlines()[1]
+    assert all(part.strip().replace('"', '""') in changed for part in markup if "\n" not in part)
+
+
+@pytest.mark.parametrize(
+    ("text", "translation"), [("a <b>c</b>", "x **y** z"), ("a", "<b>x</b>"), ("`a` b", "`c` d")]
+)
+def test_translation_that_adds_markup_keeps_the_source(text: str, translation: str) -> None:
+    record = json.dumps({"t": text}).encode()
+    assert translated(record, "jsonl", lambda _: translation, column="t") == record
 
 
 class _Markup(HTMLParser):

@@ -1,0 +1,187 @@
+"""Texts of strings, such as messages, cells and fields, with the inline markup that they may hold.
+
+The markup is HTML, reStructuredText, or the part of Markdown that is similar.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from html import unescape
+
+from mt.documents.html import (
+    INLINE,
+    KNOWN,
+    VOID,
+    MarkupToken,
+    is_protected,
+    read_attributes,
+    scan,
+    skip_element,
+)
+from mt.documents.icu import finish_message, has_branches
+from mt.documents.segments import (
+    Embedded,
+    Item,
+    Pieces,
+    RefusedTranslationError,
+    Replacement,
+    SegmentBuilder,
+)
+from mt.documents.tags import TagKind
+
+_ANY_TAG = re.compile(
+    r"<!--.*?-->|<(/?)([A-Za-z0-9][\w:.-]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*?(/?)>", re.DOTALL
+)
+_REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+_NEW_LINE = re.compile(r"\n(?![a-zß-öø-ÿ])")
+"""End of a line that is not continued: the next one does not begin in lower case."""
+_ROLE = r":[\w.+:-]+:`(?:\\.|[^`\\])+`"
+_INLINE = re.compile(
+    rf"(?P<single>{_ROLE}|``\S(?:.*?\S)?``(?!`)|(?<![\w`])`[^`\s<>](?:[^`<>]*[^`\s<>])?`_{{0,2}}(?!\w)"
+    r"|::(?=\s*\Z)|(?<![\w|])\|[^|\s](?:[^|\n]*[^|\s])?\|_{0,2}(?![\w|])|\[[#*\w][\w-]*\]_(?!\w))"
+    r"|(?<![\w`])(?P<link>`)[^`<>]*[^`<>\s](?P<link_end>\s*<[^<>`]+>`__?)"
+    r"|(?P<target>!?\[)[^\[\]]+(?P<target_end>\]\([^()\s]*\))"
+    r"|(?<![\w*])(?P<mark>\*\*?)(?=[^\s*])[^*]*[^\s*](?P<mark_end>(?P=mark))(?![\w*])",
+    re.DOTALL,
+)
+"""Role, literal, interpreted text or reference, substitution, footnote; link; emphasis."""
+_PAIRS = ("link", "target", "mark")
+_MARKS = ("`", "*", "[", "![", "|", ":")
+_OPENINGS = {"`", "[", "![", "*", "**"}
+_CLOSING = re.compile(r"\s*<[^<>`]+>`__?|\]\([^()\s]*\)")
+_BEFORE_MARKUP = re.compile(r"[\s\"'(\[{<\-/:‘“’«¡¿‐–—…，。、！？：；（【《「『]\Z|\A\Z")
+_BEHIND_MARKUP = re.compile(r"[\s\"')\]}>\-/\\:.,;!?’”»‐–—…，。、！？：；）】》」』]|\Z")
+
+
+def embed(
+    start: int, end: int, raw: str, text: str, escape: Callable[[str], str]
+) -> Iterator[Item]:
+    """Yield the item for a text that the document has in another form, `raw`, if it has letters.
+
+    A translation is refused if it changes the markup of the text.
+    """
+
+    def check(result: str) -> str:
+        if _list_markup(result) != _list_markup(text):
+            raise RefusedTranslationError("the markup would change")
+        return escape(result)
+
+    items = []
+    for item in _read_lines(text):
+        if isinstance(item, Replacement):
+            yield replace(item, start=start, end=start)
+        else:
+            items.append(item)
+    if items:
+        yield Embedded(start, end, raw, text, tuple(items), check)
+
+
+def _read_lines(text: str) -> Iterator[Item]:
+    """Yield the lines of a text; one that begins in lower case continues the one before."""
+    builder = SegmentBuilder(text, partial(_join, text), keeps_lines=True)
+    if has_branches(text):
+        builder.add_text(0, len(text))
+        yield from finish_message(builder)
+        return
+    end = 0
+    for match in _find_tags(text):
+        if match.start() < end:
+            continue
+        yield from _add_text(builder, end, match.start())
+        token = next(scan(text, match.start()))
+        if token.kind == "text":  # such as `<0>`
+            token = MarkupToken("close" if match[1] else "open", *match.span(), match[2])
+        end = token.end
+        kind: TagKind = "single"
+        attributes = tuple(read_attributes(text, token))
+        if token.kind == "open" and is_protected(text, token):
+            end, _ = skip_element(text, token, scan(text, end), is_xml=False)
+            attributes = ()
+        elif token.name not in VOID and token.kind in {"open", "close"}:
+            kind = "open" if token.kind == "open" else "close"
+        if token.name in KNOWN and token.name not in INLINE:
+            yield from finish_message(builder)
+            yield from attributes
+        else:
+            builder.add_tag(token.start, end, kind, attributes)
+    yield from _add_text(builder, end, len(text))
+    yield from finish_message(builder)
+
+
+def _find_tags(text: str) -> list[re.Match[str]]:
+    """Return comments and tags: of HTML, with an end tag, or without content (`<x/>`)."""
+    found = [(match, (match[2] or "").lower()) for match in _ANY_TAG.finditer(text)]
+    paired = {name for match, name in found if match[1]} & {
+        name for match, name in found if not match[1]
+    }
+    return [
+        match for match, name in found if not name or match[3] or name in KNOWN or name in paired
+    ]
+
+
+def _add_text(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
+    """Add a part of the text without HTML; yield the segments of lines that end in it."""
+    text = builder.source
+    for match in _INLINE.finditer(text, start, end):
+        if match["single"]:
+            yield from _add_lines(builder, start, match.start())
+            builder.add_tag(*match.span(), "single")
+        else:
+            name = next(name for name in _PAIRS if match[name])
+            opening, closing = match.span(name), match.span(f"{name}_end")
+            yield from _add_lines(builder, start, match.start())
+            builder.add_tag(*opening, "open")
+            _add_characters(builder, opening[1], closing[0])
+            builder.add_tag(*closing, "close")
+        start = match.end()
+    yield from _add_lines(builder, start, end)
+
+
+def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
+    for match in _NEW_LINE.finditer(builder.source, start, end):
+        _add_characters(builder, start, match.end())
+        yield from finish_message(builder)
+        start = match.end()
+    _add_characters(builder, start, end)
+
+
+def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
+    builder.add_text(start, end, _unescape(builder.source[start:end]))
+
+
+def _unescape(text: str) -> str:
+    return _REFERENCE.sub(lambda match: unescape(match[0]), text)
+
+
+def _join(source: str, pieces: Pieces) -> str:
+    """Return text and markup, with a space or reference where the markup needs one."""
+    references = {"<": "&lt;"} if _find_tags(source) else {}
+    for match in _REFERENCE.finditer(source):
+        if len(character := unescape(match[0])) == 1:
+            references[character] = match[0]
+    table = str.maketrans(references)
+    result, opened, is_behind = "", "", False
+    for piece, is_markup in pieces:
+        written = piece if is_markup else piece.translate(table)
+        is_end = is_markup and _CLOSING.fullmatch(piece) is not None
+        is_mark = is_end or (is_markup and piece.startswith(_MARKS))
+        is_closing = is_end or (is_mark and piece == opened)
+        is_opening = is_mark and not is_closing and piece in _OPENINGS
+        is_before = is_mark and not is_closing
+        joins = is_before and not _BEFORE_MARKUP.search(result)
+        follows = is_behind and not is_closing and not _BEHIND_MARKUP.match(written)
+        result += f" {written}" if joins or follows else written
+        is_behind = is_mark and not is_opening
+        opened = piece if is_opening else "" if is_mark else opened
+    return result
+
+
+def _list_markup(text: str) -> list[str]:
+    """Return the tags, without their attributes, and the other markup of a text, sorted."""
+    names = [f"<{match[1]}{match[2]}" for match in _find_tags(text)]
+    marks = [
+        match["single"] or match["link_end"] or match["target_end"] or match["mark_end"]
+        for match in _INLINE.finditer(text)
+    ]
+    return sorted(names + [mark.strip() for mark in marks])
