@@ -32,6 +32,7 @@ _ALLOWANCE = 10
 MIN_SCRIPT_SHARE = 0.3
 """Good text of any script contains names, formulas and code in Latin letters."""
 
+_BLANK = re.compile("[\\s\x00\xad\u200b-\u200f\u2060-\u2064\ufeff]*")
 _CP1252 = "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _CONTINUATION = f"[\x80-\xbf{_CP1252}]"
 _MOJIBAKE = re.compile(
@@ -74,9 +75,14 @@ _FIRST_SLOTS = 1 << 10
 _FREE = 0
 
 
+def is_blank(text: str) -> bool:
+    """Return True for a text of white space and invisible characters alone."""
+    return _BLANK.fullmatch(text) is not None
+
+
 def has_empty_side(source: str, target: str) -> bool:
-    """Return True if a side is empty or white space."""
-    return not source.strip() or not target.strip()
+    """Return True if a side is blank."""
+    return is_blank(source) or is_blank(target)
 
 
 def has_identical_sides(source: str, target: str) -> bool:

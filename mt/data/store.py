@@ -22,7 +22,7 @@ import pyarrow
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from mt.data.filters import Cleaning
+from mt.data.filters import Cleaning, has_empty_side
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
@@ -282,7 +282,7 @@ def _encode_chunks(
 
 
 def _encode(block: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:
-    filled = [pair for pair in block if pair.source.strip() and pair.target.strip()]
+    filled = [pair for pair in block if not has_empty_side(pair.source, pair.target)]
     source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
     target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
     (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))

@@ -18,10 +18,12 @@ from mt.config import DataConfig
 from mt.data.filters import (
     Cleaning,
     can_be_judged,
+    has_empty_side,
     identify,
     in_other_language,
     in_wrong_script,
     known_languages,
+    weighted_length,
 )
 from mt.data.pairs import EvenSample, PairSource, SentencePair
 from mt.data.sources import open_source
@@ -67,6 +69,7 @@ _QUICK_STRETCHES, _STRETCHES = 30, 100
 """Stretches of 100 lines to sample in the quick and in the full check, or up to twice as many."""
 _MAX_PAIRS = 2000
 _MIN_PAIRS = 100
+_MAX_JOINED = 20
 _QUICK_IDENTIFIED, _MAX_IDENTIFIED = 200, 100_000
 """Texts whose language is identified, which is slow."""
 _MIN_SHARES = {
@@ -77,6 +80,8 @@ _MIN_SHARES = {
     "tokens": 0.5,
 }
 """Share of the sample from which a kind of finding is a warning of the quick check."""
+_MIN_LETTERS = 100
+"""Least number of letters from which the language of a side is identified."""
 _MIN_OVERLAP = 0.01
 _MAJORITY = 0.5
 _MAX_HASHES = 1 << 16
@@ -122,11 +127,7 @@ class CorpusWatch:
         sample = list(cleaning.clean(sample_pairs(stretches)))
         warnings = list(_find_out_of_step(stretches))
         if len(sample) >= _MIN_PAIRS:
-            languages = data.source_language, data.target_language
-            warnings += _find_swapped_scripts(sample, languages) or [
-                *_find_large_shares(sample, languages),
-                *_find_other_languages(sample, languages),
-            ]
+            warnings += _judge(sample, (data.source_language, data.target_language))
         if not data.cleaning.overlap:
             for name, size in self._sizes.items():
                 shared = size - len(self._unseen[name])
@@ -169,13 +170,26 @@ def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
 
 
 def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn if the sides of 100 pairs or more are swapped or in other languages.
+    """Warn if the sides are swapped or in other languages.
 
     Uses scripts if they differ, else py3langid if it is installed.
     """
-    if len(pairs) < _MIN_PAIRS:
-        return []
     return _find_swapped_scripts(pairs, languages) or _find_other_languages(pairs, languages)
+
+
+def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """Warn of blank pairs of a split, and of sides that do not look like translations.
+
+    A single pair is enough for blank and for swapped sides in different scripts.
+    """
+    blank = [n for n, pair in enumerate(pairs, 1) if has_empty_side(pair.source, pair.target)]
+    warnings = []
+    if blank:
+        count = f"{len(blank):,} of the {len(pairs):,} pairs have a blank side"
+        warnings.append(f"{count}, the first at line {blank[0]:,}")
+    filled = [pair for pair in pairs if not has_empty_side(pair.source, pair.target)]
+    sample = filled[:: len(filled) // _MAX_PAIRS + 1]
+    return [*warnings, *_judge(sample, languages, is_whole=len(sample) == len(filled))]
 
 
 def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
@@ -202,17 +216,32 @@ def _find_out_of_step(stretches: Sequence[LineBlock]) -> Iterator[str]:
         )
 
 
+def _judge(
+    pairs: Sequence[SentencePair], languages: tuple[str, str], *, is_whole: bool = False
+) -> list[str]:
+    """Warn if the sides are swapped, in another language, or mostly of a questionable form."""
+    return _find_swapped_scripts(pairs, languages) or [
+        *_find_large_shares(pairs, languages, "the pairs" if is_whole else "a sample"),
+        *_find_other_languages(pairs, languages),
+    ]
+
+
 def _find_swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
     """Warn if most sides are in the script of the other side's language only."""
     source, target = languages
+    lettered = [
+        pair
+        for pair in pairs
+        if any(map(str.isalpha, pair.source)) and any(map(str.isalpha, pair.target))
+    ]
     swapped = sum(
         in_wrong_script(pair.source, source)
         and in_wrong_script(pair.target, target)
         and not in_wrong_script(pair.source, target)
         and not in_wrong_script(pair.target, source)
-        for pair in pairs
+        for pair in lettered
     )
-    return [_describe_swapped(languages)] if swapped > _MAJORITY * len(pairs) else []
+    return [_describe_swapped(languages)] if swapped > _MAJORITY * len(lettered) else []
 
 
 def _describe_swapped(languages: tuple[str, str]) -> str:
@@ -220,11 +249,14 @@ def _describe_swapped(languages: tuple[str, str]) -> str:
     return f"the sides look swapped: `{target}` on the source side, `{source}` on the target side"
 
 
-def _find_large_shares(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
-    """Yield the checks that match a large share of the sampled pairs."""
+def _find_large_shares(
+    pairs: Sequence[SentencePair], languages: tuple[str, str], whole: str
+) -> Iterator[str]:
+    """Yield the checks that match a large share of the pairs: of fewer than 100, most of them."""
     for finding in count_block(_make_block(pairs), *languages).findings:
-        if finding.share >= _MIN_SHARES.get(finding.kind, 2.0):
-            yield f"{finding.share:.0%} of a sample: {describe(finding)}"
+        least = _MIN_SHARES.get(finding.kind, 2.0)
+        if finding.share >= least and (len(pairs) >= _MIN_PAIRS or finding.share > _MAJORITY):
+            yield f"{finding.share:.0%} of {whole}: {describe(finding)}"
 
 
 def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -232,29 +264,47 @@ def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, s
 
     Loading the identifier takes longer than the rest of the quick check.
     """
-    if scripts_of(languages[0]) != scripts_of(languages[1]):
+    bases = tuple(map(base_language, languages))
+    source, target = map(scripts_of, languages)
+    if bases[0] == bases[1] or (source and target and set(source).isdisjoint(target)):
         return []
+    sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
     try:
-        source = _identify_other([pair.source for pair in pairs], languages[0])
-        target = _identify_other([pair.target for pair in pairs], languages[1])
+        if tuple(map(_identify_all, sides, languages)) == bases[::-1]:
+            return [_describe_swapped(languages)]
+        others = [*map(_identify_other, sides, languages)]
     except DataError:
         return []
-    if (target, source) == tuple(map(base_language, languages)):
-        return [_describe_swapped(languages)]
     return [
         f"the {side} side seems to be in `{other}`, `data.{side}_language` is `{language}`"
-        for side, other, language in zip(
-            ("source", "target"), (source, target), languages, strict=True
-        )
+        for side, other, language in zip(("source", "target"), others, languages, strict=True)
         if other
     ]
 
 
+def _identify_all(texts: Sequence[str], language: str) -> str | None:
+    """Return the language of some texts taken together; None for few letters unless it is clear."""
+    joined = _join_some(texts)
+    is_clear = weighted_length(joined) >= _MIN_LETTERS or in_other_language(joined, language)
+    return identify(joined)[0] if is_clear else None
+
+
+def _join_some(texts: Sequence[str]) -> str:
+    """Join at most 20 texts, spread evenly; the probabilities of long texts are less certain."""
+    return " ".join(texts[:: len(texts) // _MAX_JOINED + 1])
+
+
 def _identify_other(texts: Sequence[str], language: str) -> str | None:
-    """Return the language of most texts, or None if it may be `language`."""
+    """Return the language of most texts, or None if it may be `language`.
+
+    Fewer than 100 texts are judged together, because one by one they may all be names.
+    """
     judged = [text for text in texts if can_be_judged(text, language)][:_QUICK_IDENTIFIED]
+    if len(judged) < _MIN_PAIRS:
+        joined = _join_some(judged)
+        judged = [joined] if weighted_length(joined) >= _MIN_LETTERS else []
     others = [text for text in judged if in_other_language(text, language)]
-    if len(judged) < _MIN_PAIRS or len(others) <= _MAJORITY * len(judged):
+    if len(others) <= _MAJORITY * len(judged):
         return None
     return Counter(identify(text)[0] for text in others).most_common(1)[0][0]
 

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.data.corpus_files import LineReader
-from mt.data.filters import can_be_judged, in_other_language, in_wrong_script
+from mt.data.filters import (
+    can_be_judged,
+    has_identical_sides,
+    in_other_language,
+    in_wrong_script,
+    is_blank,
+)
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, count_form
 from mt.files import require_file, resolved
@@ -101,9 +107,12 @@ class TextChecks:
         """Refuse texts that do not belong together or differ in form."""
         texts = [hypotheses, *references, *([sources] if sources else [])]
         self._check_lengths(texts)
+        _note_blank_lines(references)
+        _note_scripts([hypotheses, *references], language)
         self._check_differs("references", "hypotheses", hypotheses, references)
         if sources:
             self._check_differs("swapped", "sources", sources, references)
+            _note_untranslated(sources, references)
             if hypotheses.lines == sources.lines:
                 self.refuse(
                     "swapped",
@@ -119,7 +128,10 @@ class TextChecks:
         self, sources: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
         """Refuse a split of subwords, with swapped sides, or with one side twice."""
+        _note_blank_lines([sources, *references])
+        _note_scripts(references, language)
         self._check_differs("swapped", "sources", sources, references)
+        _note_untranslated(sources, references)
         self.check_tokens([sources, *references])
         self.check_direction(sources, references, language=language)
 
@@ -195,6 +207,32 @@ class TextChecks:
                 if form.is_lowercased_beside(other):
                     message = f"{name}: is lower-cased, {other_name} is not; {both} with capitals"
                     self.refuse("lowercased", message)
+
+
+def _note_blank_lines(texts: Sequence[ScoredText]) -> None:
+    for text in texts:
+        blank = [number for number, line in enumerate(text.lines, 1) if is_blank(line)]
+        if blank:
+            message = "note: %s: %d of %d lines are blank, the first is line %d; they are scored"
+            _logger.warning(message, text.name, len(blank), len(text.lines), blank[0])
+
+
+def _note_untranslated(sources: ScoredText, references: Sequence[ScoredText]) -> None:
+    for text in references:
+        pairs = zip(sources.lines, text.lines, strict=False)
+        copies = sum(has_identical_sides(source, line) for source, line in pairs)
+        if copies > _MOST * len(text.lines):
+            message = "note: %s: %d of %d lines are the same as their source, not translated"
+            _logger.warning(message, text.name, copies, len(text.lines))
+
+
+def _note_scripts(texts: Sequence[ScoredText], language: str) -> None:
+    for text in texts:
+        lettered = [line for line in text.lines if any(map(str.isalpha, line))]
+        wrong = sum(in_wrong_script(line, language) for line in lettered)
+        if wrong > _MOST * len(lettered):
+            message = "note: %s: %d of %d lines are in another script than that of `%s`"
+            _logger.warning(message, text.name, wrong, len(text.lines), language)
 
 
 def check_named_once(references: Sequence[Path]) -> None:

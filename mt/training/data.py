@@ -21,7 +21,7 @@ from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare
 from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, copied_layout, provide_tokenizer
-from mt.doctor.check import CorpusWatch, check_languages
+from mt.doctor.check import CorpusWatch, check_split
 from mt.errors import ConfigError
 from mt.runs import LineShape, check_finished
 from mt.training.initial_weights import read_initial_run
@@ -147,14 +147,15 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     else:
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         watches: dict[str, CorpusWatch] = {}
-        own = data.for_source(data.valid)
-        languages = own.source_language, own.target_language
         if data.check:
             # Training leaves held-out pairs out.
             pairs = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
             watches = {corpus.key: CorpusWatch(pairs, corpus.cleaning) for corpus in corpora}
             checks = {key: watch.warnings for key, watch in watches.items()}
-            checks["valid"] = partial(check_languages, splits["valid"].pairs, languages)
+            for name in pairs:
+                own = data.for_split(name)
+                languages = own.source_language, own.target_language
+                checks[_split_key(name)] = partial(check_split, pairs[name], languages)
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
         checksums = dict(scan.checksums)

@@ -6,7 +6,7 @@ import pytest
 from mt.config.loading import load_config
 from mt.data.filters import Cleaning
 from mt.data.pairs import SentencePair
-from mt.doctor.check import CorpusWatch
+from mt.doctor.check import CorpusWatch, check_split
 from mt.doctor.findings import KINDS
 
 Pairs = list[tuple[str, str]]
@@ -144,3 +144,37 @@ def test_a_line_without_translation_is_located(
 def test_repetitions_of_a_large_corpus_are_counted(tmp_path: Path) -> None:
     many = [(f"a {n}", f"б {n}") for n in range(70_000)]
     assert _check(tmp_path, many * 3) == ["67% of the pairs are repetitions"]
+
+
+EN_DE = [
+    ("The children are playing behind the old house.", "Die Kinder spielen hinter dem alten Haus."),
+    ("Nobody knows why the shop was closed today.", "Niemand weiß, warum der Laden heute zu war."),
+    ("We would like two tickets for the evening.", "Wir hätten gern zwei Karten für den Abend."),
+]
+EN_ZH = [("He reads a book.", "他在看书。"), ("No.", "不。"), ("1984", "1984")]
+JA_ZH = [("子供たちが古い家の裏で遊んでいます。", "孩子们正在那座老房子后面玩。")] * 3
+OTHER_SIDE = "the sides look swapped: `{1}` on the source side, `{0}` on the target side"
+
+
+@pytest.mark.parametrize("copies", [1, 5, 40])
+@pytest.mark.parametrize(
+    ("pairs", "languages"), [(EN_DE, "en de"), (EN_ZH, "en zh"), (JA_ZH, "ja zh"), (CLEAN, "en ru")]
+)
+def test_faults_of_a_split_are_named_at_any_size(pairs: Pairs, languages: str, copies: int) -> None:
+    pytest.importorskip("py3langid")
+    source, target = languages.split()
+    pairs = [pairs[n % 3] for n in range(3 * copies)]
+    good, swapped = _sentence_pairs(pairs), [SentencePair(t, s) for s, t in pairs]
+    assert check_split(good, (source, target)) == []
+    assert check_split(swapped, (source, target)) == [OTHER_SIDE.format(source, target)]
+    blank = [SentencePair("\u200b", "x"), SentencePair("x", "\u3000 "), *good, SentencePair("", "")]
+    warning = f"3 of the {len(blank)} pairs have a blank side, the first at line 1"
+    assert check_split(blank, (source, target)) == [warning]
+    copied = [SentencePair(pair.source, pair.source) for pair in good]
+    assert f"100% of the pairs: {SAME}" in " ".join(check_split(copied[:1] * 3, (source, target)))
+
+
+def test_names_and_single_words_are_no_other_language() -> None:
+    names = ["Anna Schmidt", "Peter Müller", "Ulan Bator", "Rio de Janeiro", "Reykjavík"] * 3
+    pairs = [SentencePair(name, f"{name}.") for name in names]
+    assert check_split(pairs, ("en", "de")) == []

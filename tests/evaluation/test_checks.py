@@ -118,6 +118,39 @@ def test_each_mistake_is_rejected_and_may_be_allowed(
     assert reason in check(hypotheses, [references], source_text, allow=REASONS)
 
 
+@pytest.mark.parametrize(
+    ("lines", "note"),
+    [
+        (
+            {1: "", 3: " \u200b\u3000"},
+            "right.txt: 2 of 4 lines are blank, the first is line 2; they",
+        ),
+        (
+            dict(enumerate(SOURCES.lines[:3])),
+            "right.txt: 3 of 4 lines are the same as their source",
+        ),
+        (
+            dict.fromkeys(range(3), "他说不行。"),
+            "right.txt: 3 of 4 lines are in another script than",
+        ),
+        ({0: "他说不行。", 1: "1984", 2: SOURCES.lines[2]}, ""),
+    ],
+)
+def test_faults_of_references_are_noted(
+    lines: dict[int, str], note: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed_lines = [lines.get(n, line) for n, line in enumerate(REFERENCES.lines)]
+    references = [replace(REFERENCES, lines=changed_lines)]
+    for is_run in (False, True):
+        caplog.clear()
+        if is_run:
+            TextChecks(REASONS).check_sources(SOURCES, references, language="en")
+        else:
+            TextChecks(REASONS).check_texts(MADE, references, SOURCES, language="en")
+        notes = [message for message in caplog.messages if message.startswith("note: right.txt: ")]
+        assert [message.startswith(f"note: {note}") for message in notes] == [True] * bool(note)
+
+
 def test_texts_of_the_same_form_pass() -> None:
     for change in (tokenized, str.lower, lambda line: tokenized(line.lower())):
         assert check(changed(MADE, change), [changed(REFERENCES, change)], None) == ""

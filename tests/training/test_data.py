@@ -186,13 +186,16 @@ def test_store_is_found_again_unless_the_cleaning_changed(dirty: Path, tmp_path:
 @pytest.fixture
 def swapped(tiny_recipe: Path, tmp_path: Path) -> Path:
     """Return a recipe from English to Chinese whose training files are exchanged."""
-    english = [" ".join(DIGITS[int(digit)] for digit in str(number)) for number in range(120)]
-    chinese = ["".join("零一二三四五六七八九"[int(digit)] for digit in str(n)) for n in range(120)]
     recipe = tiny_recipe.read_text(encoding="utf-8").replace("language: de", "language: zh")
-    for language, lines in (("en", chinese), ("de", english)):
-        path = tmp_path / f"train.{language}"
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        recipe = recipe.replace(f"{tiny_recipe.parent}/train.{language}", str(path))
+    for split, numbers in {"train": range(120), "valid": range(200, 204), "test": [300]}.items():
+        digits = [[int(digit) for digit in str(number)] for number in numbers]
+        english = [" ".join(DIGITS[digit] for digit in number) for number in digits]
+        chinese = ["".join("零一二三四五六七八九"[digit] for digit in number) for number in digits]
+        sides = (chinese, english) if split == "train" else (english, chinese)
+        for language, lines in zip(("en", "de"), sides, strict=True):
+            path = tmp_path / f"{split}.{language}"
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            recipe = recipe.replace(f"{tiny_recipe.parent}/{split}.{language}", str(path))
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe, encoding="utf-8")
     return path
