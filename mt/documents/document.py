@@ -304,9 +304,10 @@ def translate_texts(
     texts, copies = tee(texts)
     translations = translator.stream(text.text for text in copies)
     while window := list(islice(translations, translator.look_ahead)):
-        has_tags = [text.has_tags for text in islice(texts, len(window))]
-        links = iter(translator.find_links([*compress(window, has_tags)]))
-        for translation, needs_links in zip(window, has_tags, strict=True):
+        target = translator.direction.target
+        has_links = [text.needs_links(target) for text in islice(texts, len(window))]
+        links = iter(translator.find_links([*compress(window, has_links)]))
+        for translation, needs_links in zip(window, has_links, strict=True):
             text_links = next(links) if needs_links else None
             yield translation, text_links or ()
 

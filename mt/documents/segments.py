@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from mt.documents.tags import Tag, TagKind, place_tags
+from mt.languages import written_without_spaces
 
 if TYPE_CHECKING:
     from mt.decoding.alignment import Link
@@ -24,6 +25,11 @@ class DocumentText:
     text: str
     has_tags: bool = False
     """True if `TranslatedLine.links` decide about the places of tags."""
+    has_line_ends: bool = False
+
+    def needs_links(self, target: str) -> bool:
+        """Return True for tags, and for line ends in languages without spaces between words."""
+        return self.has_tags or (self.has_line_ends and written_without_spaces(target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Segment:
         """Text of the segment, then of the attributes in its tags."""
         has_tags = not all(tag.is_line_end for tag in self.tags)
         return (
-            DocumentText(self.text, has_tags),
+            DocumentText(self.text, has_tags, bool(self.tags) and not has_tags),
             *(text for attribute in self.attributes for text in attribute.texts),
         )
 

@@ -48,6 +48,15 @@ class Tag:
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]")
 """Word or punctuation mark; a single character in scripts without spaces between words."""
+_SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮーゝゞ々"
+_NO_LINE_END = re.compile(
+    rf"[(\[{{（［｛「『【〈《〔“‘].|.[{_SMALL_KANA}\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece"
+    r"\u102b-\u103e\u1056-\u1059\u17b4-\u17dd]|[ァ-ヺー][ァ-ヺー]|[\u0e40-\u0e44\u0ec0-\u0ec4]."
+    r"|.[^\w\s(\[{（［｛「『【〈《〔“‘—–-]",
+)
+"""Before or behind these characters no line ends: marks, small letters, parts of a syllable."""
+_UNMARKED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]{2}")
+"""Two letters of scripts in which the borders of words cannot be seen."""
 _Placed = tuple[Tag, int]
 """Tag and the number of words before it in the translation."""
 
@@ -61,6 +70,8 @@ class _Words:
         self.starts = [start for start, _ in self.spans]
         self.ends = [end for _, end in self.spans]
         self.count = len(self.spans)
+        self.owners: dict[int, int] | None = None
+        """Source word with which each word is aligned, if that is known."""
 
     def before(self, tag: Tag) -> int:
         """Return the number of words before a tag; one around it is after an opening tag only."""
@@ -78,6 +89,27 @@ class _Words:
             return False
         around = self.text[self.starts[index] - 1 : self.starts[index] + 1]
         return not (around[0].isspace() or _UNSPACED.search(around))
+
+    def are_in_one_line(self, index: int) -> bool:
+        """Test for a place before a word where no line may end: inside a word, or before a mark.
+
+        In scripts without spaces between words, the alignment shows words of several characters.
+        """
+        if not 0 < index < self.count or self.text[self.starts[index] - 1].isspace():
+            return False
+        around = self.text[self.starts[index] - 1 : self.starts[index] + 1]
+        if self.are_joined(index) or _NO_LINE_END.match(around):
+            return True
+        if self.owners is None:
+            return _UNMARKED.match(around) is not None
+        owner = self.owners.get(index)
+        return around.isalpha() and owner is not None and owner == self.owners.get(index - 1)
+
+    def allow(self, tag: Tag, index: int) -> bool:
+        """Test for a place before a word where a tag can be."""
+        if tag.kind == "break":
+            return not self.are_in_one_line(index)
+        return not (tag.is_single and tag.markup.endswith(" ") and self.are_joined(index))
 
 
 def place_tags(
@@ -165,11 +197,6 @@ def _follows_space(tag: Tag, source: _Words) -> bool:
     return source.text[max(tag.offset - 1, 0) : tag.offset] in {"", " "}
 
 
-def _needs_space(tag: Tag) -> bool:
-    """Test for a tag that is not placed between words without white space."""
-    return tag.kind == "break" or (tag.is_single and tag.markup.endswith(" "))
-
-
 def _place_in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) -> Iterator[_Placed]:
     """Yield the tags in order; a pair encloses a word if it does in the source."""
     opened: list[tuple[int, int]] = []
@@ -191,7 +218,7 @@ def _place_in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) ->
         word = max(word, position)
         if tag.kind == "open":
             opened.append((word, before))
-        while _needs_space(tag) and target.are_joined(word):
+        while not target.allow(tag, word):
             word += 1
         yield tag, word
 
@@ -244,9 +271,11 @@ class _Alignment:
                 votes[word].update(source.within(link.source))
         self.words: list[list[int]] = [[] for _ in range(source.count)]
         """Target words aligned with each source word; each is aligned with one at most."""
-        for word, counts in enumerate(votes):
-            if counts:
-                self.words[counts.most_common(1)[0][0]].append(word)
+        target.owners = {
+            word: counts.most_common(1)[0][0] for word, counts in enumerate(votes) if counts
+        }
+        for word, owner in target.owners.items():
+            self.words[owner].append(word)
 
     def place(self, nodes: Sequence[_Node], within: range, room: range) -> Iterator[_Placed]:
         """Yield the tags of the nodes among some source words; their places are in `room`."""
@@ -254,17 +283,20 @@ class _Alignment:
         self._enclose_others(nodes, room, spans)
         inner = {word for words in spans.values() for word in words[1:]}
         boundaries = [word for word in range(room.start, room.stop + 1) if word not in inner]
-        spaced = [word for word in boundaries if not self.target.are_joined(word)]
+        places: dict[tuple[TagKind, bool], list[int]] = {}
         for index, node in enumerate(nodes):
             if index in spans:
                 continue
-            allowed = spaced if _needs_space(node.tag) else boundaries
+            kind = node.tag.kind, node.tag.markup.endswith(" ")
+            if kind not in places:
+                places[kind] = [word for word in boundaries if self.target.allow(node.tag, word)]
+            allowed = places[kind]
             if allowed or not node.tag.is_line_end:
                 word = _find_nearest(allowed or boundaries, self._find_boundary(node, within, room))
                 spans[index] = range(word, word)
         ordered = [index for index in spans if nodes[index].tag.kind == "ordered"]
-        places = sorted((spans[index] for index in ordered), key=lambda words: words.start)
-        spans |= zip(ordered, places, strict=True)
+        in_order = sorted((spans[index] for index in ordered), key=lambda words: words.start)
+        spans |= zip(ordered, in_order, strict=True)
         for index in sorted(spans, key=lambda index: (spans[index].start, spans[index].stop)):
             node, words = nodes[index], spans[index]
             yield node.tag, words.start

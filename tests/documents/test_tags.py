@@ -218,3 +218,25 @@ def test_any_alignment_keeps_the_tags_of_angular_nested_and_its_values_in_order(
         assert re.sub("[^{}]", "", source) == re.sub("[^{}]", "", target)
         moved += "START_" in source
     assert moved > 300
+
+
+@pytest.mark.parametrize(
+    ("translation", "words", "expected"),
+    [
+        ("aa-bb cc dd", [], "aa-bb cc\ndd"),
+        ("我见过天气了", [(1, 3), (3, 5)], "我见过\n天气了"),
+        ("我从天气见过", [(2, 4), (4, 6)], "我从\n天气见过"),
+        ("私はヘルメットを", [], "私はヘルメット\nを"),
+        ("他（好），走了", [], "他（好），\n走了"),
+        ("ผมไม่เคย เห็น", [], "ผมไม่เคย\nเห็น"),
+        ("ผมไม่เคยเห็น", [], "ผมไม่เคยเห็น"),
+        ("ผมไม่เคยเห็น", [(0, 2), (2, 5), (5, 8), (8, 12)], "ผมไม่\nเคยเห็น"),
+    ],
+)
+def test_no_line_ends_inside_a_word(
+    translation: str, words: list[tuple[int, int]], expected: str
+) -> None:
+    source = "1\n00:00:01,000 --> 00:00:02,000\none two\nsix ten"
+    starts = [0, 4, 8, 12]
+    links = [Link((starts[index], starts[index] + 3), span) for index, span in enumerate(words[:4])]
+    assert rendered(source, translation, links, "srt").split("000\n")[1] == expected
