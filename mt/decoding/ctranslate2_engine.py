@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Ids = Sequence[int]
 Tokens = Sequence[str]
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
+_LARGEST_LENGTH_PENALTY = 0.6
+"""Largest exponent with which the best hypothesis was always among the most probable ones."""
 # Padded positions of a batch for forced decoding, sentences times the longer side.
 FORCED_POSITIONS = 1024
 
@@ -60,12 +62,24 @@ def describe_unsupported(decoding: DecodingConfig) -> str | None:
 
 
 def find_differing_key(decoding: DecodingConfig) -> str | None:
-    """Return the key of a search that CTranslate2 does not do as PyTorch does, or None."""
+    """Return the key of a search that CTranslate2 does not do as PyTorch does, or None.
+
+    CTranslate2 returns the `beam` most probable of the hypotheses that ended. The more a score
+    favours length, the more often the best one is not among them.
+    """
     if reason := describe_unsupported(decoding):
         return reason.split("`")[1]
-    for key in ("no_repeat_ngram", "min_length_ratio"):
-        if decoding.search == "beam" and getattr(decoding, key):
-            return f"decoding.{key}"
+    if decoding.search == "beam":
+        for key in ("no_repeat_ngram", "min_length_ratio"):
+            if getattr(decoding, key):
+                return f"decoding.{key}"
+        if decoding.length_normalization == "average":
+            return "decoding.length_normalization: average"
+        if (
+            decoding.length_normalization == "gnmt"
+            and decoding.length_penalty > _LARGEST_LENGTH_PENALTY
+        ):
+            return "decoding.length_penalty"
     return "decoding.precision: bf16" if decoding.precision == "bf16" else None
 
 

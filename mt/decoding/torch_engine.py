@@ -77,7 +77,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         lengths = {index: len(source) for index, source in enumerate(sources)}
         if self.device.type == "cpu":
-            size = _size_on_cpu(decoding, math.ceil(len(sources) / threads))
+            size = _size_on_cpu(decoding, count, math.ceil(len(sources) / threads))
         else:
             size = _size_on_gpu(decoding, count)
         batches = list(plan_batches(lengths, size))
@@ -252,20 +252,30 @@ def _evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
             model.train()
 
 
+def _rows_of_a_sentence(decoding: DecodingConfig, count: int) -> int:
+    if decoding.search == "beam":
+        return decoding.beam
+    return count if decoding.search == "sample" else 1
+
+
+# Rows of a batch; one needs up to 0.8 MB for a vocabulary of 32,000.
+_CPU_ROWS = 640
 _GREEDY_POSITIONS = 256 * 64
 
 
-def _size_on_cpu(decoding: DecodingConfig, share: int) -> Callable[[int], int]:
+def _size_on_cpu(decoding: DecodingConfig, count: int, share: int) -> Callable[[int], int]:
     """Return the number of sentences of a batch by its longest length; a thread has `share`.
 
     Greedy search has one row per sentence and takes up to 256 sentences: 1.25 times the throughput
     of 64. Batches of long sentences take no more memory than those of short ones, and each thread
     gets its share.
     """
-    size = decoding.sentences_at_once
-    if decoding.batch_size is None and decoding.search == "greedy":
-        return lambda longest: max(size, min(256, share, _GREEDY_POSITIONS // longest))
-    return lambda _: size
+    if (size := decoding.batch_size) is not None:
+        return lambda _: size
+    least = decoding.sentences_at_once
+    if decoding.search == "greedy":
+        return lambda longest: max(least, min(256, share, _GREEDY_POSITIONS // longest))
+    return lambda _: min(least, _CPU_ROWS // _rows_of_a_sentence(decoding, count))
 
 
 # Rows of a batch, and rows times source positions.
@@ -279,9 +289,7 @@ def _size_on_gpu(decoding: DecodingConfig, count: int) -> Callable[[int], int]:
     """
     if (size := decoding.batch_size) is not None:
         return lambda _: size
-    rows = 1
-    if decoding.search != "greedy":
-        rows = decoding.beam if decoding.search == "beam" else count
+    rows = _rows_of_a_sentence(decoding, count)
     least = decoding.sentences_at_once
     return lambda longest: max(least, min(_GPU_ROWS, _GPU_POSITIONS // longest) // rows)
 

@@ -91,6 +91,8 @@ def test_searches_are_those_of_pytorch(
         ({"min_length_ratio": 1.5}, 1, ()),
         ({"repetition_penalty": 1.2}, 1, ()),
         ({"coverage_penalty": 0.2}, 1, ()),
+        ({"length_normalization": "average"}, 1, ()),
+        ({"length_penalty": 0.7}, 1, ()),
         ({"search": "sample"}, 1, ()),
         ({"search": "greedy", "repetition_penalty": 1.2}, 1, ()),
     ],
@@ -147,6 +149,11 @@ def test_engines_other_than_that_of_the_export(run: Path, in_ctranslate2: list[i
     [
         ({"search": "sample"}, r"`decoding\.search: sample`: not with `decoding\.engine"),
         ({"no_repeat_ngram": 3}, r"`decoding\.no_repeat_ngram`: not with `decoding\.engine"),
+        ({"length_penalty": 1.0}, r"`decoding\.length_penalty`: not with `decoding\.engine"),
+        (
+            {"length_normalization": "average"},
+            r"`decoding\.length_normalization: average`: not with",
+        ),
         ({"precision": "bf16"}, r"`decoding\.precision: bf16`: not with `decoding\.engine"),
         ({"ensemble": "[elsewhere]"}, r"`decoding\.ensemble`: not with `decoding\.engine"),
     ],

@@ -12,7 +12,7 @@ from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import DivergedError, UserError
 from mt.model.hooks import record_attention
-from mt.model.transformer import Memory, Transformer
+from mt.model.transformer import DecoderState, Memory, Transformer
 from mt.special_ids import BOS, EOS, UNK
 from tests.factories import CPU, transformer
 
@@ -290,6 +290,38 @@ def test_batches_fit_into_memory_and_share_the_threads(
     decoding = config(max_length_ratio=0, max_length_extra=1, **keys)
     engine.n_best_ids([[4] * (length - 1) + [EOS] for length in lengths], decoding, 1)
     assert sizes == batches
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentences", "count", "rows"),
+    [
+        ({"search": "sample"}, 70, 1, [64, 6]),
+        ({"search": "sample"}, 4, 200, [600, 200]),
+        ({"search": "sample"}, 2, 700, [700, 700]),
+        ({"search": "sample", "batch_size": 8}, 4, 200, [800]),
+        ({"search": "beam", "beam": 5}, 70, 1, [320, 30]),
+        ({"search": "beam", "beam": 200}, 4, 1, [600, 200]),
+    ],
+)
+def test_rows_of_samples_and_beams_count_in_a_batch(
+    keys: dict[str, Any],
+    sentences: int,
+    count: int,
+    rows: list[int],
+    engine: TorchEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[int] = []
+    start = engine.model.start
+
+    def watched(memory: Memory, rows_per_sentence: int) -> DecoderState:
+        counted.append(rows_per_sentence * len(memory.states))
+        return start(memory, rows_per_sentence)
+
+    monkeypatch.setattr(engine.model, "start", watched)
+    decoding = config(max_length_ratio=0, max_length_extra=1, **keys)
+    engine.n_best_ids([[4, EOS]] * sentences, decoding, count)
+    assert counted == rows
 
 
 def test_length_limit_rounds_up() -> None:
