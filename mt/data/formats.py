@@ -272,14 +272,14 @@ def find_role(tag: XmlElement) -> tuple[Literal["open", "close", "break", "order
         key = get("rid") or get("i") or get("startRef") or get("id") or ""
         return _HALVES[tag.name], f"#{key}"
     types = [get(name) or "" for name in ("id", "equiv", "ctype", "type", "subType")]
-    if is_break(code, *types):
-        return "break", ""
     if tag.name == "it" and get("pos") in _POSITIONS:
         return _POSITIONS[get("pos")], "it"
     for name in types:
         if match := _HALF_NAME.fullmatch(name):
             key = f"{match[1]}{match[3]}".lower().strip("_")
             return "open" if match[2] else "close", key or "?"
+    if is_break(code, *types):
+        return "break", ""
     if (match := TEXT_TAG.fullmatch(code.strip())) and not match["empty"]:
         is_close = match["close"] or match["close_brace"]
         return "close" if is_close else "open", (match["name"] or match["inner"]).lower()

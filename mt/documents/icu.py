@@ -8,7 +8,7 @@ https://unicode-org.github.io/icu/userguide/format_parse/messages/
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mt.data.formats import TEXT_TAG, is_break
 from mt.documents.segments import (
@@ -18,6 +18,7 @@ from mt.documents.segments import (
     Pieces,
     RefusedTranslationError,
     Replacement,
+    Segment,
     SegmentBuilder,
 )
 from mt.documents.tags import TagKind, find_unpaired
@@ -41,28 +42,20 @@ def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
     stays as it is if it does not parse.
     """
     _pair_tags(builder)
-    block = _Block(builder.fragments)
-    if not has_branches(block.text):
+    message = _Message(builder)
+    if not has_branches(message.text):
         yield from builder.finish()
         return
     try:
-        parts = _Parser(block.text).read_message(0)
-        if not any(part.branches for part in parts):  # quoted
-            yield from builder.finish()
-            return
-        doubles = "''" in block.text or _QUOTED.search(block.text) is not None
-        message = _Writer(block, builder, doubles=doubles).build(
-            (0, len(block.text)), parts, plural=False
-        )
+        text = message.read_text(0)
     except _SyntaxError:
         start = builder.fragments[0].start
-        builder.fragments = []
         yield Replacement(start, start, "", kept="ICU messages that do not parse")
-        return
+    else:
+        segments = tuple((text if message.has_branches else builder).finish())
+        if segments:
+            yield Entry(builder.source, segments)
     builder.fragments = []
-    segments = tuple(message.finish())
-    if segments:
-        yield Entry(builder.source, segments)
 
 
 class _SyntaxError(Exception):
@@ -161,139 +154,114 @@ def _pair_tags(builder: SegmentBuilder) -> None:
     builder.fragments = [*fragments, *block.cut(done, len(block.text))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Argument, quoted text or doubled apostrophe of a message."""
-
-    start: int
-    end: int
-    branches: tuple[tuple[tuple[int, int], list["_Part"]], ...] = ()
-    """Place and parts of each branch."""
-    is_plural: bool = False
-
-
 _SPECIAL = re.compile(r"[{}'#]")
 _QUOTED = re.compile(r"'(?=[{}])(?:[^']|'')*+(?:'|\Z)")
 _QUOTED_IN_PLURAL = re.compile(r"'(?=[{}#])(?:[^']|'')*+(?:'|\Z)")
 _SIMPLE = re.compile(r"\{\s*[^\s{},'#|]+\s*(?:,\s*\w+\s*)?\}|\{\{[^{}]*\}\}")
-_HEAD = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(\w+)\s*,(\s*offset:\s*\d+)?\s*")
-_SELECTOR = re.compile(r"\s*(?:=\d+|[^\s{}=,'#|]+)\s*\{")
+_HEAD = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(\w+)\s*,(?:\s*offset:\s*\d+)?\s*")
 _STYLE = re.compile(r"(?:[^{}']|'[^']*'|\{[^{}']*\})*+\}")
+_SELECTOR = re.compile(r"\s*(?:=\d+|[^\s{}=,'#|]+)\s*\{")
 _END = re.compile(r"\s*\}")
 
 
-class _Parser:
-    """Reader of the parts of a message."""
+class _Message(_Block):
+    """Message of ICU MessageFormat."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, outer: SegmentBuilder) -> None:
+        super().__init__(outer.fragments)
+        self.outer = outer
         self.place = 0
+        self.has_branches = False
+        self.doubles = "''" in self.text or _QUOTED.search(self.text) is not None
+        """Apostrophes are doubled."""
 
-    def read_message(self, depth: int, *, plural: bool = False) -> list[_Part]:
-        """Read up to the brace that ends a branch, or the end of the text."""
-        parts: list[_Part] = []
+    def read_text(self, depth: int, *, plural: bool = False) -> SegmentBuilder:
+        """Read up to the brace that ends a branch, or the end; arguments become tags."""
+        outer, done = self.outer, self.place
+        builder = SegmentBuilder(outer.source, self._make_join(plural=plural), outer.keeps_lines)
         if depth > _DEEPEST:
             raise _SyntaxError
         while match := _SPECIAL.search(self.text, self.place):
             start = self.place = match.start()
             quoted = (_QUOTED_IN_PLURAL if plural else _QUOTED).match(self.text, start)
+            segments: tuple[Segment, ...] = ()
             if match[0] == "}":
                 break
             if match[0] == "{":
-                parts.append(self._read_argument(depth, plural=plural))
-                continue
-            self.place = start + 1
-            if self.text.startswith("''", start):
-                self.place = start + 2
+                segments = tuple(self._read_argument(depth, plural=plural))
+            elif self.text.startswith("''", start):
+                self.place += 2
             elif quoted:
                 self.place = quoted.end()
-            elif match[0] == "'" or not plural:
-                continue
-            parts.append(_Part(start, self.place))
+            else:
+                self.place += 1
+                if match[0] == "'" or not plural:
+                    continue
+            builder.fragments += self.cut(done, start)
+            done = self.place
+            if self.text[start:done] == "''":
+                builder.add_text(self._find(start), self._find(done), "'")
+            else:
+                builder.add_tag(self._find(start), self._find(done), "ordered", segments)
         if (match is not None) != (depth > 0):
             raise _SyntaxError
-        return parts
+        end = self.place if match else len(self.text)
+        builder.fragments += self.cut(done, end)
+        return builder
 
-    def _read_argument(self, depth: int, *, plural: bool) -> _Part:
-        start = self.place
-        if simple := _SIMPLE.match(self.text, start):
+    def _read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment]:
+        """Read an argument, and yield the texts in its branches."""
+        if simple := _SIMPLE.match(self.text, self.place):
             self.place = simple.end()
-            return _Part(start, self.place)
-        head = _HEAD.match(self.text, start)
-        if not head:
-            raise _SyntaxError
-        if head[1] not in _COMPLEX:
-            self._skip(_STYLE, head.start(2) if head[2] else head.end())
-            return _Part(start, self.place)
-        is_plural = plural or head[1] != "select"
-        branches = []
-        self.place = head.end()
-        while not (end := _END.match(self.text, self.place)):
-            self._skip(_SELECTOR, self.place)
-            first = self.place
-            parts = self.read_message(depth + 1, plural=is_plural)
-            branches.append(((first, self.place), parts))
+            return
+        kind = self._skip(_HEAD)[1]
+        if kind not in _COMPLEX:
+            self._skip(_STYLE)
+            return
+        self.has_branches = True
+        end = None
+        while end is None:
+            self._skip(_SELECTOR)
+            self._find(self.place)
+            text = self.read_text(depth + 1, plural=plural or kind != "select")
+            yield from text.finish()
+            self._find(self.place)
             self.place += 1
+            end = _END.match(self.text, self.place)
         self.place = end.end()
-        if not branches:
-            raise _SyntaxError
-        return _Part(start, self.place, tuple(branches), is_plural)
 
-    def _skip(self, pattern: re.Pattern[str], place: int) -> None:
-        match = pattern.match(self.text, place)
+    def _skip(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        match = pattern.match(self.text, self.place)
         if not match:
             raise _SyntaxError
         self.place = match.end()
+        return match
 
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    """Builder of the segments of a message."""
-
-    block: _Block
-    outer: SegmentBuilder
-    doubles: bool
-    """Apostrophes are doubled."""
-
-    def build(self, span: tuple[int, int], parts: list[_Part], *, plural: bool) -> SegmentBuilder:
-        """Return the text of a branch, in which arguments are tags, and branches texts inside."""
-        source, lines = self.outer.source, self.outer.keeps_lines
-        builder = SegmentBuilder(source, self._make_join(plural=plural), lines)
-        start = span[0]
-        for part in parts:
-            builder.fragments += self.block.cut(start, part.start)
-            first, last = self.block.locate(part.start), self.block.locate(part.end)
-            if first is None or last is None:
-                raise _SyntaxError
-            if self.block.text[part.start : part.end] == "''":
-                builder.add_text(first, last, "'")
-            else:
-                inner = [
-                    self.build(*branch, plural=plural or part.is_plural) for branch in part.branches
-                ]
-                texts = tuple(segment for branch in inner for segment in branch.finish())
-                builder.add_tag(first, last, "ordered", texts)
-            start = part.end
-        builder.fragments += self.block.cut(start, span[1])
-        return builder
+    def _find(self, place: int) -> int:
+        """Return the place in the document; raise _SyntaxError inside an escape."""
+        located = self.locate(place)
+        if located is None:
+            raise _SyntaxError
+        return located
 
     def _make_join(self, *, plural: bool) -> Callable[[Pieces], str]:
+        """Return a function that joins pieces; it refuses text that would be syntax."""
         syntax = re.compile(r"[{}#]|<(?=[/A-Za-z])" if plural else r"[{}]|<(?=[/A-Za-z])")
 
         def join(pieces: Pieces) -> str:
-            written = []
-            following = [piece for piece, _ in pieces[1:]] + ["}"]
-            for (piece, is_markup), after in zip(pieces, following, strict=True):
-                if is_markup:
-                    written.append((piece, True))
-                    continue
-                if match := syntax.search(piece):
-                    raise RefusedTranslationError(f"`{match[0]}` is syntax of ICU MessageFormat")
-                text = piece.replace("'", "''") if self.doubles else piece
-                # An apostrophe before syntax would quote it.
-                if not self.doubles and text.endswith("'") and after[:1] in "{}#'":
-                    text = text[:-1] + "’"
-                written.append((text, False))
+            written: Pieces = []
+            for (piece, is_markup), (after, _) in zip(
+                pieces, [*pieces[1:], ("}", True)], strict=True
+            ):
+                text = piece
+                if not is_markup:
+                    if match := syntax.search(piece):
+                        raise RefusedTranslationError(f"`{match[0]}` is syntax of MessageFormat")
+                    if self.doubles:
+                        text = piece.replace("'", "''")
+                    elif piece.endswith("'") and after[:1] in "{}#'":
+                        text = piece[:-1] + "’"  # an apostrophe would quote the syntax
+                written.append((text, is_markup))
             return self.outer.join(written)
 
         return join

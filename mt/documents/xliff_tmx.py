@@ -303,7 +303,8 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
             yield _keep(unit, _TRANSLATED)
         else:
             text = filled[code].children("seg")[0]
-            variant = empty.get(find_language(empty, options.target) or "")
+            target = find_language(empty, options.target)
+            variant = empty[target] if target else None
             place, around = _find_place(source, unit, variant, options.target)
             items = [*_read_content(source, text)]
             yield from _write_copy(source, (unit, text), place, around, items)
