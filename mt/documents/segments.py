@@ -119,37 +119,12 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Translated copy of a part of a text, in place of a part of the document."""
-
-    start: int
-    end: int
-    source: str
-    """Text in which the items have their places: the document, or a string without escapes."""
-    span: tuple[int, int]
-    """Part of it to copy."""
-    items: tuple["Item", ...]
-    write: Callable[[str], str]
-    """Function that returns the copy in the syntax of the document."""
-
-    @property
-    def texts(self) -> tuple[DocumentText, ...]:
-        """Texts of all items."""
-        return tuple(text for item in self.items for text in item.texts)
-
-    def render(self, translations: Iterator[TranslatedLine]) -> str:
-        """Return the copy; raise the errors of its items."""
-        edits = [(item.start, item.end, item.render(translations)) for item in self.items]
-        return self.write(_apply_edits(self.source[slice(*self.span)], self.span[0], edits))
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """Changes of a document that are made together, or not at all if a translation is refused."""
 
     source: str
     """The document."""
-    items: tuple[Segment | Replacement | Copy, ...]
+    items: "tuple[Segment | Replacement | Embedded, ...]"
 
     @property
     def start(self) -> int:
@@ -177,17 +152,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Text that the document writes in another form, such as a JSON string, with its items."""
+    """Text that the document writes in another form or at another place, with its items."""
 
     start: int
     end: int
-    raw: str
-    """The text as the document has it, written if no translation changes it."""
+    raw: str | None
+    """The text as the document has it, written if no translation changes it; None: a copy."""
     text: str
     items: "tuple[Item, ...]"
     """Changes of `text`."""
     escape: Callable[[str], str]
     """Function that writes a text in the form of the document."""
+    offset: int = 0
+    """Place of `text` where the places of the items count from the start of the document."""
 
     @property
     def texts(self) -> tuple[DocumentText, ...]:
@@ -197,11 +174,11 @@ class Embedded:
     def render(self, translations: Iterator[TranslatedLine]) -> str:
         """Return the changed text in the form of the document; raise the errors of its items."""
         edits = [(item.start, item.end, item.render(translations)) for item in self.items]
-        text = _apply_edits(self.text, 0, edits)
-        return self.raw if text == self.text else self.escape(text)
+        text = _apply_edits(self.text, self.offset, edits)
+        return self.escape(text) if self.raw is None or text != self.text else self.raw
 
 
-Item = Segment | Replacement | Copy | Entry | Embedded
+Item = Segment | Replacement | Entry | Embedded
 """Change of a document. The items of a document are in order and do not overlap."""
 
 

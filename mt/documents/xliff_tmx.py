@@ -18,7 +18,7 @@ from mt.data.formats import (
 from mt.documents.html import add_characters, escape_text, escape_value, scan
 from mt.documents.icu import finish_message
 from mt.documents.segments import (
-    Copy,
+    Embedded,
     Entry,
     Item,
     Options,
@@ -216,7 +216,7 @@ def _write_copy(
     place: tuple[int, int],
     around: tuple[str, str],
     items: Sequence[Item],
-) -> Iterator[Copy | Replacement]:
+) -> Iterator[Embedded | Replacement]:
     """Yield the copy of an element of a unit with the items inside, and count what stays.
 
     The copy has tags around it, and is written at a place in the document.
@@ -229,8 +229,11 @@ def _write_copy(
     for reason in reasons:
         yield _keep(unit, reason)
     if has_texts:
-        span = _places(source, element)[:2]
-        yield Copy(*place, source, span, tuple(items), lambda content: content.join(around))
+        first, last, _ = _places(source, element)
+        text = source[first:last]
+        yield Embedded(
+            *place, None, text, tuple(items), lambda content: content.join(around), first
+        )
 
 
 def _read_content(source: str, element: XmlElement) -> Iterator[Item]:
