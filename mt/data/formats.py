@@ -394,9 +394,14 @@ class PoMessage:
     line: int = 0
     flags: int = -1
     """Place after `#,`."""
-    is_fuzzy: bool = False
+    flag_names: frozenset[str] = frozenset()
     strings: dict[str, PoString] = field(default_factory=dict)
     """Strings by keyword: `msgid`, `msgstr[0]`."""
+
+    @property
+    def is_fuzzy(self) -> bool:
+        """True for a translation that awaits a check."""
+        return "fuzzy" in self.flag_names
 
     @property
     def forms(self) -> list[PoString]:
@@ -446,7 +451,7 @@ def _read_blocks(source: str, name: str) -> Iterator[PoMessage]:
             string.end = start + match.end("string")
             string.text += _unescape(match["text"])
         elif text.startswith("#,"):
-            message.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", text)
+            message.flag_names |= {*re.split(r"[\s,]+", text[2:])}
             message.flags = start + line[0].index("#,") + 2
         if message.start < 0 and (match or text.startswith("#|")):
             message.start, message.line = start, line_number

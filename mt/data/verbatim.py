@@ -8,6 +8,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from mt.data.numbers import NUMBER, lost_numbers, missing_numbers
+from mt.data.placeholders import GENERAL, is_in_order, is_percentage
 from mt.languages import FINAL_MARKS, UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
@@ -19,18 +20,18 @@ _EMOJI = (
 _COPIED = re.compile(
     rf"(?i:https?://|www\.)[^{_ENDS}]*[^{_ENDS}.,;:!?)]"
     rf"|(?<!{_NAME}){_NAME}++@[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)+"
-    r"|(?<!\{)\$?\{++[^{}\s]*+\}++|%(?:\([A-Za-z0-9_]+\)|[0-9]+\$)?[-+0-9.]*[sdif](?![A-Za-z0-9_])"
-    r"|\$[A-Z_][A-Z0-9_]+"
+    rf"|{GENERAL.pattern.pattern}"
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
     r"|\.{3,}|[!?！？]{2,}|([-*=~_#])\1{2,}"
 )
 _MARKS = re.compile("[.!?！？*=~_#-]+")
 _HINT = re.compile(
-    r"[\d@{%$]|(?i:www\.)|://|[.!?！？*=~_#-]{2}|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
+    r"[\d@{%$]|(?<!\w):[a-z]|(?i:www\.)|://|[.!?！？*=~_#-]{2}"
+    r"|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
 )
 """Occurs in each copied part and number, so that most sentences need no further search."""
 _COPIED_OR_NUMBER = re.compile(
-    rf"{_COPIED.pattern}|[$€£¥]?{NUMBER.pattern}(?:\s?(?:[%‰°]|[€£¥](?!\s?\d)))?"
+    rf"{_COPIED.pattern}|[$€£¥]?{NUMBER.pattern}(?:\s?(?:%(?![%A-Za-z0-9({{<@])|[‰°]|[€£¥](?!\s?\d)))?"
 )
 
 
@@ -75,6 +76,7 @@ def _missing(source: str, translation: str, compare: Callable[[str, str], list[s
         part
         for part, count in part_counts.items()
         if max(translation.count(part), plain.count(unicodedata.normalize("NFKC", part))) < count
+        and not is_percentage(part, plain)
     ]
     return missing + compare(without_copied(source), without_copied(translation))
 
@@ -107,9 +109,13 @@ def reinsert(
     """Return the translation of the rest of `extract_verbatim` with the parts.
 
     `map_position` maps a position in the rest to one in the translation. A run of marks replaces a
-    mark before it.
+    mark before it. Placeholders without a name or number stay in order.
     """
     positioned = sorted(((map_position(offset), part) for offset, part in parts), key=itemgetter(0))
+    in_order = iter([part for _, part in parts if is_in_order(part)])
+    positioned = [
+        (position, next(in_order) if is_in_order(part) else part) for position, part in positioned
+    ]
     text, end = "", 0
     for position, part in [*positioned, (len(translation), "")]:
         between = translation[end:position]

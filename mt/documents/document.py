@@ -27,6 +27,7 @@ from mt.documents.markdown import read_markdown
 from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
 from mt.documents.segments import (
     DocumentText,
+    Entry,
     Format,
     Item,
     Options,
@@ -161,6 +162,8 @@ class SourceDocument:
             except RefusedTranslationError as refused:
                 refuse(text_number, str(refused))
                 rendered = text[item.start : item.end]
+                if isinstance(item, Entry) and item.untranslated is not None:
+                    rendered = item.untranslated
             yield self._encode(text[end : item.start] + rendered)
             end = item.end
             text_number += len(lines)
@@ -291,6 +294,8 @@ def _count_texts(document: SourceDocument, options: Options) -> int:
             )
         if isinstance(item, Replacement) and item.kept:
             kept[item.kept] += 1
+        if isinstance(item, Replacement) and item.note:
+            _logger.info("%s: %s", options.name, item.note)
     if kept:
         counts = ", ".join(f"{count} {reason}" for reason, count in kept.items())
         _logger.info("%s: not translated: %s", options.name, counts)

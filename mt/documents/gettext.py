@@ -1,91 +1,283 @@
-"""Untranslated messages of gettext files (PO)."""
+"""Untranslated messages of gettext files (PO), and the header of templates (POT)."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from gettext import c2py
+from itertools import pairwise
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
-from mt.documents.segments import Item, Options, Replacement, Segment, SegmentBuilder, make_join
+from mt.data.placeholders import Syntax, describe_changes, find_syntax
+from mt.documents.segments import (
+    Entry,
+    Item,
+    Options,
+    Replacement,
+    Segment,
+    SegmentBuilder,
+    make_join,
+)
 from mt.errors import DataError
+from mt.languages import base_language, code_parts
 
-_PLURALS = re.compile(r"nplurals=(\d+)")
+_PLURALS = re.compile(
+    r"^Plural-Forms:\s*nplurals\s*=\s*([1-9]\d?)\s*;(?:\s*plural\s*=([^;\n]+))?", re.M
+)
+_LANGUAGE = re.compile(r"^Language:[ \t]*(.*)$", re.MULTILINE)
 _CHARSET = re.compile(r"charset=([^\s;]+)")
+_NO_CHARSETS = frozenset({"CHARSET", "ASCII", "US-ASCII"})
+_TEMPLATE = re.compile("charset=CHARSET|nplurals=INTEGER|^Language:[ \t]*$", re.MULTILINE)
+_EMPTY = re.compile(r'^[ \t]*msgstr(?:\[0\])?[ \t]*""\s*+(?!")', re.MULTILINE)
+_MANY = 5
+"""A form for more numbers up to 1,000 than this needs all placeholders for msgfmt."""
+_FORMULAS = """
+1; 0: ay bo dz id ja jv km ko lo ms my su th vi wo yo zh
+2; n > 1: ak am as bho bn br fa fil fr gu hi kn ln mg mi oc pa pt_br si tg ti tl tr uz zu
+2; n != 1: af ast az ba bg ca ckb da de el en eo es et eu fi fo fy gl gn ha he ht hu hy ia it ka kk
+ ku ky lb lg ml mn mr nb ne nl nn no ny om or ps pt rw sd sn so sq st sv sw ta te tk tn tt ug ur xh
+2; n%10==1 && n%100!=11 ? 0 : 1: is mk
+3; n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2: lv
+3; n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2: lt
+3; n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2: be bs hr ru sr
+ uk
+3; n==1 ? 0 : n>=2 && n<=4 ? 1 : 2: cs sk
+3; n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2: pl
+3; n==1 ? 0 : n==0 || (n%100>0 && n%100<20) ? 1 : 2: ro
+4; n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3: sl
+4; n==1 ? 0 : n==0 || (n%100>1 && n%100<11) ? 1 : n%100>10 && n%100<20 ? 2 : 3: mt
+4; n==1 || n==11 ? 0 : n==2 || n==12 ? 1 : n>2 && n<20 ? 2 : 3: gd
+4; n==1 ? 0 : n==2 ? 1 : n!=8 && n!=11 ? 2 : 3: cy
+5; n==1 ? 0 : n==2 ? 1 : n>2 && n<7 ? 2 : n>6 && n<11 ? 3 : 4: ga
+6; n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5: ar
+"""
+"""Number of plural forms and formula of languages, as gettext and its translators use them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plurals:
+    """Plural forms of a catalogue."""
+
+    count: int
+    singular: int = 0
+    """Index of the form for the number 1."""
+    is_shared: bool = False
+    """True if many other numbers have that form, for example 21."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalogue:
+    """Properties of a catalogue by its header."""
+
+    header: str
+    """Text of the header, complete for the target language."""
+    plurals: _Plurals | None
+    is_completed: bool
+    """True if `plurals` are of the target language, not of the file."""
+    in_source: str
+    """Language of a template in the source language, or empty."""
+    note: str
 
 
 def read_po(source: str, options: Options) -> Iterator[Item]:
-    """Yield the messages without a translation; the first form of a plural is the singular.
+    """Yield the messages without a translation, and the completed header of a template.
 
-    Obsolete and fuzzy messages stay as they are. Raises DataError with the line if the file is
-    damaged or has a charset other than UTF-8.
+    The form for the number 1 is the singular. Obsolete and fuzzy messages stay as they are, and
+    messages with another number of plural forms than the header declares. Raises DataError with the
+    line if the file is damaged, of another language, or has a charset other than UTF-8.
     """
     line_end = "\r\n" if "\r\n" in source else "\n"
-    plurals: int | None = None
+    messages = read_messages(source, options.name)
+    header = next((message for message in messages if message.is_header), None)
+    has_plurals = re.search(r"^[ \t]*msgid_plural\b", source, re.MULTILINE) is not None
+    catalogue = _read_header(header, options, has_plurals=has_plurals)
+    written = _quote(catalogue.header, line_end)
+    if header is None and _EMPTY.search(source):
+        yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
     for message in read_messages(source, options.name):
+        if not message.forms:
+            raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
         if message.is_header:
-            plurals = _read_header(message, options.name)
-            continue
-        _check_forms(message, plurals, options.name)
-        items = [] if message.is_fuzzy else list(_fill(message, line_end))
-        if items and options.fuzzy:
-            if message.flags < 0:
-                yield Replacement(message.start, message.start, f"#, fuzzy{line_end}")
-            else:
-                yield Replacement(message.flags, message.flags, " fuzzy,")
-        yield from items
+            form = message.forms[0]
+            if form.text != catalogue.header:
+                yield from _remove_fuzzy(source, message)
+                yield Replacement(form.start, form.end, written, note=catalogue.note)
+        elif kept := _find_reason(message, catalogue):
+            yield Replacement(message.start, message.start, "", kept)
+        else:
+            yield from _fill(source, message, catalogue, line_end, fuzzy=options.fuzzy)
 
 
-def _read_header(message: PoMessage, name: str) -> int | None:
-    """Return the declared number of plural forms; raise DataError for a charset but UTF-8."""
-    header = message.strings["msgstr"].text if "msgstr" in message.strings else ""
-    charset, plurals = _CHARSET.search(header), _PLURALS.search(header)
-    if charset and charset[1].upper() not in {"UTF-8", "UTF8", "CHARSET"}:
+def _read_header(header: PoMessage | None, options: Options, *, has_plurals: bool) -> _Catalogue:
+    """Return the properties of a catalogue; complete the header of a template.
+
+    A template is without language, in the source language, fuzzy, or named `.pot`.
+    """
+    name, target = options.name, options.target
+    text = header.forms[0].text if header and header.forms else ""
+    charset, language = _CHARSET.search(text), _LANGUAGE.search(text)
+    if charset and charset[1].upper() not in {"UTF-8", "UTF8", *_NO_CHARSETS}:
         raise DataError(
             f"{name}: its header declares the charset {charset[1]}, translations are UTF-8; "
             "convert it with `msgconv --to-code=UTF-8`"
         )
-    return int(plurals[1]) if plurals else None
-
-
-def _check_forms(message: PoMessage, plurals: int | None, name: str) -> None:
-    """Raise DataError for a message without `msgstr`, or with another number than `plurals`."""
-    forms = len(message.forms)
-    if not forms:
-        raise DataError(f"{name}: line {message.line}: the message has no `msgstr`")
-    if "msgid_plural" in message.strings and not message.is_fuzzy and forms != (plurals or forms):
+    code = language[1].strip() if language else ""
+    base = base_language(code.partition("@")[0])
+    is_of_target = base == base_language(target)
+    in_source = not is_of_target and base == base_language(options.source)
+    if code and not (is_of_target or in_source or target == "und"):
         raise DataError(
-            f"{name}: line {message.line}: has {forms} plural forms, the header declares "
-            f"{plurals}; correct one of them"
+            f"{name}: `Language` is `{code}`, but the model translates from `{options.source}` to "
+            f"`{target}`; make a catalogue with `msginit --locale={_locale(target)}`"
         )
+    is_template = header is None or header.is_fuzzy or in_source or name.endswith(".pot")
+    is_template = is_template or _TEMPLATE.search(text) is not None
+    declared = _PLURALS.search(text)
+    plurals = _read_plurals(int(declared[1]), declared[2]) if declared else None
+    formula = _find_formula(target)
+    is_completed = plurals is None or (is_template and not is_of_target)
+    if is_template:
+        text = _set_field(text, "Language", _locale(target))
+        text = _set_field(text, "MIME-Version", "1.0")
+        text = _set_field(text, "Content-Type", "text/plain; charset=UTF-8")
+        text = _set_field(text, "Content-Transfer-Encoding", "8bit")
+    if is_completed and formula and (has_plurals or declared or "Plural-Forms:" in text):
+        plurals = _read_plurals(*formula)
+        text = _set_field(text, "Plural-Forms", f"nplurals={formula[0]}; plural=({formula[1]});")
+    elif is_completed and is_template and has_plurals and (plurals is None or in_source):
+        raise DataError(
+            f"{name}: no plural forms of `{target}` are known; make a catalogue from the template "
+            f"with `msginit --locale={_locale(target)}`"
+        )
+    note = f"its `Language` `{code}` is now `{_locale(target)}`" if in_source else ""
+    return _Catalogue(text, plurals, is_completed, code if in_source else "", note)
 
 
-def _fill(message: PoMessage, line_end: str) -> Iterator[Item]:
-    """Yield the changes that fill the empty translations of a message."""
-    for index, form in enumerate(message.forms):
-        is_plural = "msgid_plural" in message.strings and (index or len(message.forms) == 1)
-        original = message.strings["msgid_plural" if is_plural else "msgid"].text
-        if not form.text:
-            yield from _fill_string(original, form, line_end)
+def _locale(language: str) -> str:
+    """Return a language as gettext writes it: `pt_BR` for pt-BR, `de` for deu_Latn."""
+    first, *more = re.split("[-_]", language)
+    return "_".join([first, *more]) if base_language(first) == first else base_language(language)
 
 
-def _fill_string(message: str, string: PoString, line_end: str) -> Iterator[Item]:
+def _set_field(header: str, name: str, value: str) -> str:
+    """Return a header with a field set."""
+    line, field = f"{name}: {value}\n", re.compile(rf"^{name}:.*\n?", re.MULTILINE)
+    if field.search(header):
+        return field.sub(lambda _: line, header, count=1)
+    return header + "\n" * (header[-1:] not in {"", "\n"}) + line
+
+
+def _find_formula(language: str) -> tuple[int, str] | None:
+    """Return the number of plural forms of a language and the formula for them, if known."""
+    for code in ("_".join(code_parts(language)), base_language(language)):
+        for row in _FORMULAS.replace("\n ", " ").split("\n"):
+            rule, _, languages = row.rpartition(": ")
+            if code in languages.split():
+                count, _, formula = rule.partition("; ")
+                return int(count), formula
+    return None
+
+
+def _read_plurals(count: int, formula: str | None) -> _Plurals:
+    """Return the plural forms by their formula; by number alone if it is damaged."""
+    try:
+        find_index = c2py(formula or "")
+        indices = [find_index(number) for number in range(1001)]
+    except (ValueError, ArithmeticError, RecursionError):
+        return _Plurals(count)
+    if max(indices) >= count:
+        return _Plurals(count)
+    return _Plurals(count, indices[1], is_shared=indices.count(indices[1]) > _MANY)
+
+
+def _remove_fuzzy(source: str, message: PoMessage) -> Iterator[Replacement]:
+    """Yield the change that removes the flag `fuzzy` of a message."""
+    if message.is_fuzzy:
+        start = source.rfind("\n", 0, message.flags) + 1
+        end = source.find("\n", start) + 1
+        flags = re.sub(r"[ \t]*\bfuzzy\b,?", "", source[start:end])
+        yield Replacement(start, end, flags if flags.strip("#, \t\r\n") else "")
+
+
+def _find_reason(message: PoMessage, catalogue: _Catalogue) -> str:
+    """Return a name for messages that stay as they are, or nothing."""
+    if message.is_fuzzy:
+        return "fuzzy messages"
+    texts = [form.text for form in message.forms]
+    count = catalogue.plurals.count if catalogue.plurals else len(texts)
+    is_other = "msgid_plural" in message.strings and len(texts) != count
+    if is_other and (any(texts) or not catalogue.is_completed):
+        return "messages with another number of plural forms than the header declares"
+    return f"messages in `{catalogue.in_source}`" if catalogue.in_source and all(texts) else ""
+
+
+def _fill(
+    source: str, message: PoMessage, catalogue: _Catalogue, line_end: str, *, fuzzy: bool
+) -> Iterator[Item]:
+    """Yield the change that fills the empty translations of a message, all of them or none.
+
+    A form without text to translate is a copy where others are not. The number of forms becomes
+    that of the catalogue.
+    """
+    forms, syntax = message.forms, find_syntax(message.flag_names)
+    is_plural = "msgid_plural" in message.strings
+    plurals = (is_plural and catalogue.plurals) or _Plurals(len(forms))
+    count, last = plurals.count, forms[-1].end
+    items: list[Segment | Replacement] = []
+    has_text = any(form.text for form in forms)
+    for index in range(count):
+        form = forms[index] if index < len(forms) else PoString(last, last, "")
+        if form.text:
+            continue
+        original = message.strings["msgid"].text
+        if is_plural and not _is_singular(message, index, plurals, syntax):
+            original = message.strings["msgid_plural"].text
+        if index >= len(forms):
+            items.append(Replacement(last, last, f"{line_end}msgstr[{index}] "))
+        filled = list(_fill_string(original, form, line_end, syntax))
+        has_text = has_text or bool(filled)
+        items += filled or [Replacement(form.start, form.end, _quote(original, line_end))]
+    end = forms[min(count, len(forms)) - 1].end
+    if end < last:
+        items.append(Replacement(end, last, ""))
+    if items and has_text and fuzzy:
+        is_first = message.flags < 0
+        place = message.start if is_first else message.flags
+        items.insert(0, Replacement(place, place, f"#, fuzzy{line_end}" if is_first else " fuzzy,"))
+    empty = "".join(f'{line_end}msgstr[{index}] ""' for index in range(len(forms), count))
+    if items and has_text:
+        yield Entry(source, tuple(items), source[items[0].start : end] + empty)
+    elif count != len(forms):
+        yield Replacement(forms[0].start, last, source[forms[0].start : end] + empty)
+
+
+def _is_singular(message: PoMessage, index: int, plurals: _Plurals, syntax: Syntax) -> bool:
+    """Test for the form of the number 1.
+
+    It has the placeholders of the plural, or no other number has it: 21 is no "one file".
+    """
+    if plurals.count == 1 or index != plurals.singular:
+        return False
+    singular, plural = (message.strings[key].text for key in ("msgid", "msgid_plural"))
+    return not (plurals.is_shared and describe_changes(plural, singular, syntax))
+
+
+def _fill_string(
+    message: str, string: PoString, line_end: str, syntax: Syntax
+) -> Iterator[Segment | Replacement]:
     """Yield a message line by line; a line that begins in lower case continues the last one."""
-    builder = SegmentBuilder(message, make_join(str), keeps_lines=True)
+    builder = SegmentBuilder(message, make_join(str), keeps_lines=True, syntax=syntax)
     segments: list[Segment] = []
-    start = 0
-    for match in re.finditer(r"\n(?![a-zß-öø-ÿ])", message):
-        builder.add_text(start, match.end())
+    ends = [match.end() for match in re.finditer(r"\n(?![a-zß-öø-ÿ])", message)]
+    for start, end in pairwise([0, *ends, len(message)]):
+        text = message[start:end]
+        builder.add_text(start, end, text.replace("''", "'") if syntax.quotes else text)
         segments += builder.finish()
-        start = match.end()
-    builder.add_text(start, len(message))
-    segments += builder.finish()
     if not segments:
         return
     several = "\n" in message.rstrip("\n")
-
-    def escape(text: str) -> str:
-        text = _ESCAPED.sub(lambda match: PO_ESCAPES[match[0]], text)
-        return text.replace("\\n", f'\\n"{line_end}"') if several else text
-
+    escape = partial(_escape, line_end=f'"{line_end}"' if several else "")
+    write = make_join(lambda text: text.replace("'", "''") if syntax.quotes else text)
     end = string.end
     opening = f'""{line_end}"' if several else '"'
     before = 0
@@ -98,10 +290,23 @@ def _fill_string(message: str, string: PoString, line_end: str) -> Iterator[Item
             start=end,
             end=end,
             raw=escape(segment.raw),
-            join=lambda pieces: "".join(escape(piece) for piece, _ in pieces),
+            join=lambda pieces: escape(write(pieces)),
         )
     last = escape(message[before:]) + '"'
     yield Replacement(end, end, last.removesuffix(f'{line_end}""'))  # no empty string at the end
+
+
+def _escape(text: str, line_end: str) -> str:
+    """Escape a part of a string; `line_end` stands between its lines."""
+    text = _ESCAPED.sub(lambda match: PO_ESCAPES[match[0]], text)
+    return text.replace("\\n", f"\\n{line_end}")
+
+
+def _quote(text: str, line_end: str) -> str:
+    """Return a text as a string, with one line of the file for each of several lines."""
+    several = "\n" in text.rstrip("\n")
+    opening, between = (f'""{line_end}"', f'"{line_end}"') if several else ('"', "")
+    return opening + f'{_escape(text, between)}"'.removesuffix(f'{line_end}""')
 
 
 _ESCAPED = re.compile('[\\\\"\n\t\r\a\b\f\v]')

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
 from mt.documents.tags import Tag, TagKind, place_tags
 from mt.languages import written_without_spaces
 
@@ -60,6 +61,8 @@ class Segment:
     tags: tuple[Tag, ...] = ()
     attributes: tuple["Segment", ...] = ()
     """Attributes, or other texts inside the tags, that are translated."""
+    syntax: Syntax = GENERAL
+    """Syntax of its placeholders; the translation must have the same."""
 
     @property
     def texts(self) -> tuple[DocumentText, ...]:
@@ -82,7 +85,10 @@ class Segment:
             for attribute in self.attributes
         ]
         if translation == self.text or not translation.strip():
+            if not (translation.strip() or edits):
+                raise RefusedTranslationError("the translation is empty")
             return _apply_edits(self.raw, self.start, edits)
+        in_order = iter([tag.markup for tag in self.tags if is_in_order(tag.markup)])
         pieces: Pieces = []
         written = 0
         starts = [start for start, _, _ in edits]
@@ -90,11 +96,18 @@ class Segment:
             first = bisect_left(starts, tag.start)
             inside = edits[first : bisect_left(starts, tag.start + len(tag.markup), first)]
             markup = _apply_edits(tag.markup, tag.start, inside)
+            markup = next(in_order) if is_in_order(markup) else markup
             if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
             pieces += [(translation[written : span[0]], False), (markup, True)]
             written = span[1]
         pieces.append((translation[written:], False))
+        source = _apply_edits(
+            self.text, 0, [(tag.offset, tag.offset, tag.markup) for tag in self.tags]
+        )
+        changes = describe_changes(source, "".join(piece for piece, _ in pieces), self.syntax)
+        if changes:
+            raise RefusedTranslationError(f"the translation {changes}")
         return self.join([piece for piece in pieces if piece[0]])
 
 
@@ -107,6 +120,8 @@ class Replacement:
     text: str
     kept: str = ""
     """Plural noun for texts that are not offered for translation, such as "fuzzy messages"."""
+    note: str = ""
+    """Change that the user should know, for the log."""
 
     @property
     def texts(self) -> tuple[DocumentText, ...]:
@@ -125,6 +140,8 @@ class Entry:
     source: str
     """The document."""
     items: "tuple[Segment | Replacement | Embedded, ...]"
+    untranslated: str | None = None
+    """Text in place of the source if a translation is refused."""
 
     @property
     def start(self) -> int:
@@ -255,13 +272,26 @@ class SegmentBuilder:
     join: Callable[[Pieces], str]
     keeps_lines: bool = False
     """Return line ends as breaks, and keep other white space; else it is collapsed as in HTML."""
+    syntax: Syntax = GENERAL
     fragments: list[Fragment] = field(default_factory=list)
 
     def add_text(self, start: int, end: int, text: str | None = None) -> None:
-        """Add a part of the document, with its text if that is escaped."""
-        self.fragments.append(
-            Fragment(start, end, self.source[start:end] if text is None else text)
-        )
+        """Add a part of the document, with its text if that is escaped.
+
+        Hidden placeholders become tags, but for those with escapes.
+        """
+        text = self.source[start:end] if text is None else text
+        copied = 0
+        for match in self.syntax.hidden.finditer(text):
+            place = self.source.find(match[0], start, end)
+            if place < 0:
+                break
+            self.fragments += [
+                Fragment(start, place, text[copied : match.start()]),
+                Fragment(place, place + len(match[0]), None),
+            ]
+            copied, start = match.end(), place + len(match[0])
+        self.fragments.append(Fragment(start, end, text[copied:]))
 
     def add_tag(
         self,
@@ -341,4 +371,4 @@ class SegmentBuilder:
             text += fragment.text[copied:]
         attributes = tuple(attribute for fragment in fragments for attribute in fragment.attributes)
         raw = self.source[start:end]
-        return Segment(start, end, text, raw, self.join, tuple(tags), attributes)
+        return Segment(start, end, text, raw, self.join, tuple(tags), attributes, self.syntax)
