@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
+from mt.data.placeholders import GENERAL
 from mt.languages import UNSPACED
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ class Tag:
 
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]")
-"""Word or punctuation mark; a single character in scripts without spaces between words."""
+_WORD = re.compile(
+    rf"{GENERAL.pattern.pattern}"
+    rf"|[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]"
+)
+"""Placeholder, word or mark; a single character in scripts without spaces between words."""
 _SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮーゝゞ々"
 _NO_LINE_END = re.compile(
     rf"[(\[{{（［｛「『【〈《〔“‘].|.[{_SMALL_KANA}\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece"

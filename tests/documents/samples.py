@@ -14,12 +14,15 @@ def translated(
     column: str | None = None,
     fuzzy: bool = False,
     languages: tuple[str, str] = ("en", "de"),
+    refused: list[str] | None = None,
 ) -> bytes:
     options = Options("file", *languages, column, fuzzy)
     document = read_document(content, format, "file")
     return b"".join(
         document.translate(
-            options, lambda texts: (TranslatedLine(translate(text.text)) for text in texts)
+            options,
+            lambda texts: (TranslatedLine(translate(text.text)) for text in texts),
+            lambda _, reason: None if refused is None else refused.append(reason),
         )
     )
 

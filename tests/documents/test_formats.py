@@ -259,7 +259,8 @@ def test_untranslated_messages_are_filled(end: str, fuzzy: bool, tmp_path: Path)
         for name in ("msgid", "msgctxt", "msgid_plural", "comment", "occurrences", "obsolete"):
             assert getattr(new, name) == getattr(old, name)
         assert new.msgstr == (
-            old.msgstr or (old.msgid.upper() if changed and not old.msgid_plural else "")
+            old.msgstr
+            or (old.msgid.upper().replace("%D", "%d") if changed and not old.msgid_plural else "")
         )
     plural = next(entry for entry in after if entry.msgid_plural)
     assert plural.msgstr_plural == {0: 'ONE "FILE"', 1: "Viele"}
@@ -270,6 +271,187 @@ def test_untranslated_messages_are_filled(end: str, fuzzy: bool, tmp_path: Path)
         (tmp_path / "de.po").write_bytes(translated(PO.encode(), "po", str))
         check = ["msgfmt", "-c", "-o", str(tmp_path / "de.mo"), str(tmp_path / "de.po")]
         subprocess.run(check, check=True, capture_output=True)
+
+
+def _reverse(text: str) -> str:
+    return " ".join(reversed(text.split()))
+
+
+@pytest.mark.parametrize(
+    ("flag", "message", "translation"),
+    [
+        ("c", "%lu of %'d: 5%% in %-5.*s", "%lu in %'d5 :%% of %-5.*s"),
+        ("c", "%<PRIu64> bytes of %I64d", "%<PRIu64> of bytes %I64d"),
+        ("c", "50% discount on %d", "on% discount 50 %d"),
+        ("objc", "%@ has %1$lld dogs", "%@ dogs %1$lld has"),
+        ("python", "bad: %r in %(full name)s", "in bad:%r %(full name)s"),
+        (
+            "python-brace",
+            "{name!r:>9} has {{{0[a].b}}} of {}",
+            "{name!r:>9} of {{{0[a].b}}} has {}",
+        ),
+        ("java", "don''t see '{a}' in {0}", "in see '{a}' don''t {0}"),
+        ("csharp", "{0:N2} of {1,-9} apples", "{0:N2} apples {1,-9} of"),
+        ("lisp", "~a has ~5,2f dogs~%", "~a dogs ~5,2f has~%"),
+        ("ruby", "%{a b} has %<n>.2f dogs", "%{a b} dogs %<n>.2f has"),
+        ("sh", "$name has ${n} dogs", "$name dogs ${n} has"),
+        ("qt", "100% of %L1 and %12", "and of 100%%L1 %12"),
+        ("qt-plural", "%n dogs ran", "%n ran dogs"),
+        ("kde", "%1 of %12 dogs", "%1 dogs %12 of"),
+        ("boost", "%1% has %|2$d| dogs", "%1% dogs %|2$d| has"),
+        ("object-pascal", "%1:s has %0:d dogs", "%1:s dogs %0:d has"),
+        ("perl-brace", "{a} has {n} dogs", "{a} dogs {n} has"),
+        ("php", "%1$s has %'*9d dogs", "%1$s dogs %'*9d has"),
+        ("gcc-internal", "%qs is %<not%> %+D", "%qs not %<is%> %+D"),
+        ("javascript", "%s took %.3fs more", "%s more %.3fs took"),
+        ("no-c", "{{ a }} has dogs", "{{ a }} dogs has"),
+    ],
+)
+def test_flag_of_a_message_chooses_its_placeholders(
+    flag: str, message: str, translation: str
+) -> None:
+    source = f'#, {flag}-format\nmsgid "{message}"\nmsgstr ""\n'
+    result = polib.pofile(translated(_LANGUAGE + source.encode(), "po", _reverse).decode())
+    assert [entry.msgstr for entry in result] == [translation]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message", "added"),
+    [
+        ("c-format", "A dog %d", "%s"),
+        ("c-format", "A dog", "100% "),
+        ("python-brace-format", "A {n} dog", "{"),
+        ("qt-format", "A dog %1", "%2"),
+        ("scheme-format", "A dog ~a", "~"),
+        ("wrap", "A dog", "{x}"),
+        ("wrap", "A dog", "%d"),
+    ],
+)
+def test_message_with_other_placeholders_is_left_untranslated(
+    flags: str, message: str, added: str
+) -> None:
+    source = _LANGUAGE + f'#, {flags}\nmsgid "{message}"\nmsgstr ""\n'.encode()
+    assert translated(source, "po", lambda text: f"{text} {added}", fuzzy=True) == source
+    assert translated(source, "po", lambda _: " ", fuzzy=True) == source
+    assert translated(source, "po", lambda text: f"{text} Hund") != source
+
+
+@pytest.mark.parametrize(
+    ("format", "source"),
+    [
+        ("html", "<p>A <b>{n}</b> dog</p>"),
+        ("markdown", "A %s dog\n"),
+        ("tsv", "text\nA {{n} dog\n"),
+        ("jsonl", '{"text": "A %s or %d dog"}\n'),
+        ("srt", "1\n00:00:01,000 --> 00:00:02,000\nA $name dog\n"),
+    ],
+)
+@pytest.mark.parametrize("change", [lambda _: "Hund", _reverse, lambda text: text + " %i"])
+def test_text_with_other_placeholders_keeps_its_source(
+    format: Format, source: str, change: Callable[[str], str]
+) -> None:
+    refused: list[str] = []
+    result = translated(source.encode(), format, change, column="text", refused=refused)
+    if result != source.encode():  # the order is of importance in one of them
+        assert change is _reverse
+    else:
+        assert re.match("the translation (lacks|adds|changes the order of) `", refused[0])
+
+
+@pytest.mark.parametrize("tag", ["{{ a.b }}", "{% if a %}", "{# dog #}", "<%= a > b %>"])
+def test_template_tags_are_inline_tags(tag: str) -> None:
+    page = f"<p>{tag}She &amp; her <b>dog {tag} ran</b>.{tag}</p>"
+    assert translated(page.encode(), "html", str.upper).decode() == (
+        f"<p>{tag}SHE &amp; HER <b>DOG {tag} RAN</b>.{tag}</p>"
+    )
+
+
+_LANGUAGE = b'msgid ""\nmsgstr "Language: de\\n"\n\n'
+TEMPLATE = r"""# A title
+#, fuzzy
+msgid ""
+msgstr ""
+"Project-Id-Version: x\n"
+"PO-Revision-Date: 2020-01-01 00:00+0000\n"
+"Last-Translator: x\n"
+"Language-Team: x\n"
+"Language: \n"
+"MIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=CHARSET\n"
+"Content-Transfer-Encoding: 8bit\n"
+"Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\n"
+
+#, c-format
+msgid "one dog"
+msgid_plural "%d dogs"
+msgstr[0] ""
+msgstr[1] ""
+
+#, c-format
+msgid "%d"
+msgid_plural "%d hats"
+msgstr[0] ""
+msgstr[1] ""
+"""
+
+
+@pytest.mark.parametrize(
+    ("language", "declared", "forms"),
+    [
+        ("zh-CN", "zh_CN 1", ["%d DOGS"]),
+        ("deu_Latn", "de 2", ["ONE DOG", "%d DOGS"]),
+        ("pt-BR", "pt_BR 2", ["ONE DOG", "%d DOGS"]),
+        ("pl", "pl 3", ["ONE DOG", "%d DOGS", "%d DOGS"]),
+        ("ru", "ru 3", ["%d DOGS", "%d DOGS", "%d DOGS"]),  # the first form is of 21, too
+        ("ar", "ar 6", ["%d DOGS", "ONE DOG", *["%d DOGS"] * 4]),
+    ],
+)
+def test_template_is_completed_for_the_target(
+    language: str, declared: str, forms: list[str], tmp_path: Path
+) -> None:
+    languages = "en", language
+    path = tmp_path / "file.po"
+    for source in (TEMPLATE, TEMPLATE.replace("Language: ", "Language: en_GB")):
+        for change in (lambda text: text.upper(), lambda _: ""):
+            path.write_bytes(translated(source.encode(), "po", change, languages=languages))
+            result = polib.pofile(str(path))
+            code, count = declared.split()
+            assert not result.metadata_is_fuzzy
+            assert result.metadata["Language"] == code
+            assert result.metadata["Content-Type"] == "text/plain; charset=UTF-8"
+            assert result.metadata["Plural-Forms"].startswith(f"nplurals={count}; plural=(")
+            texts = [[*entry.msgstr_plural.values()] for entry in result]
+            if change("x"):
+                hats = [form.replace("ONE DOG", "%d").replace("DOGS", "HATS") for form in forms]
+                hats[:1] = ["%d"] if language == "ru" else hats[:1]
+                assert texts == [forms, hats]
+            else:
+                assert texts == [[""] * len(forms)] * 2
+            if shutil.which("msgfmt"):
+                check = ["msgfmt", "-c", "-o", str(tmp_path / "x.mo"), str(path)]
+                subprocess.run(check, check=True, capture_output=True)
+
+
+def test_header_is_added_where_there_is_none() -> None:
+    result = translated(b'# a\nmsgid "a"\nmsgstr ""\n', "po", str.upper).decode()
+    header, message = result.split("\n\n")
+    assert message == '# a\nmsgid "a"\nmsgstr "A"\n'
+    assert '"Content-Type: text/plain; charset=UTF-8\\n"\n' in header
+    assert '"Language: de\\n"' in header
+
+
+def test_template_without_known_plural_forms_is_refused() -> None:
+    with pytest.raises(DataError, match="no plural forms of `tlh`.*`msginit --locale=tlh`"):
+        translated(TEMPLATE.encode(), "po", str.upper, languages=("en", "tlh"))
+
+
+def test_message_with_another_number_of_forms_is_kept_and_counted() -> None:
+    source = _HEADER + b"\n" + _PLURAL + b'\nmsgid "c"\nmsgstr ""\n'
+    assert translated(source, "po", str.upper) == source[:-2] + b'C"\n'
+    items = read_document(source, "po", "file").read_items(Options("file", "en", "de"))
+    assert [item.kept for item in items if isinstance(item, Replacement)] == [
+        "messages with another number of plural forms than the header declares"
+    ]
 
 
 XLIFF_1 = """<?xml version="1.0"?>
@@ -398,7 +580,11 @@ _PLURAL = b'#: a.c\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
         ("srt", _CUE + b"\n2\n--> 00:00:03,000\nb", "line 6: `--> 00:00:03,000` is not a time"),
         ("vtt", b"WEBVTT\n\n00:01 --> 00:02\n", "line 3: .* such as `00:00:01.000 --> 00:00:02."),
         ("po", _HEADER + b'\nmsgid "a"\n', "file: line 4: the message has no `msgstr`"),
-        ("po", _HEADER + _PLURAL, "line 4: has 1 plural forms, the header declares 2"),
+        (
+            "po",
+            b'msgid ""\nmsgstr "Language: fr_FR\\n"\n',
+            "file: `Language` is `fr_FR`, but the model translates from `en` to `de`.*msginit",
+        ),
         ("tsv", b"", "file: no texts in `text`; line 1 has no names"),
         ("html", "<p>a\nb</p>".encode("utf-16-le"), "file: is full of null characters, as UTF-16"),
         ("tmx", b"<tmx/>\n\xe9", r"file: line 2 is not UTF-8 \(byte 0xe9\); convert it with iconv"),
