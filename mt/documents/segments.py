@@ -88,24 +88,30 @@ class Segment:
             if not (translation.strip() or edits):
                 raise RefusedTranslationError("the translation is empty")
             return _apply_edits(self.raw, self.start, edits)
+        starts = [start for start, _, _ in edits]
+
+        def find_edits(tag: Tag) -> list[tuple[int, int, str]]:
+            first = bisect_left(starts, tag.start)
+            return edits[first : bisect_left(starts, tag.start + len(tag.markup), first)]
+
         in_order = iter([tag.markup for tag in self.tags if is_in_order(tag.markup)])
         pieces: Pieces = []
         written = 0
-        starts = [start for start, _, _ in edits]
+        checked = ""
         for tag, span in place_tags(self.text, self.tags, translation, translated.links):
-            first = bisect_left(starts, tag.start)
-            inside = edits[first : bisect_left(starts, tag.start + len(tag.markup), first)]
-            markup = _apply_edits(tag.markup, tag.start, inside)
-            markup = next(in_order) if is_in_order(markup) else markup
+            inside = find_edits(tag)
+            markup = next(in_order) if is_in_order(tag.markup) else tag.markup
+            markup = _apply_edits(markup, tag.start, inside)
             if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
             pieces += [(translation[written : span[0]], False), (markup, True)]
+            checked += pieces[-2][0] + ("" if inside else markup)
             written = span[1]
         pieces.append((translation[written:], False))
-        source = _apply_edits(
-            self.text, 0, [(tag.offset, tag.offset, tag.markup) for tag in self.tags]
+        kept = [(tag.offset, tag.offset, tag.markup) for tag in self.tags if not find_edits(tag)]
+        changes = describe_changes(
+            _apply_edits(self.text, 0, kept), checked + pieces[-1][0], self.syntax
         )
-        changes = describe_changes(source, "".join(piece for piece, _ in pieces), self.syntax)
         if changes:
             raise RefusedTranslationError(f"the translation {changes}")
         return self.join([piece for piece in pieces if piece[0]])
@@ -276,22 +282,10 @@ class SegmentBuilder:
     fragments: list[Fragment] = field(default_factory=list)
 
     def add_text(self, start: int, end: int, text: str | None = None) -> None:
-        """Add a part of the document, with its text if that is escaped.
-
-        Hidden placeholders become tags, but for those with escapes.
-        """
-        text = self.source[start:end] if text is None else text
-        copied = 0
-        for match in self.syntax.hidden.finditer(text):
-            place = self.source.find(match[0], start, end)
-            if place < 0:
-                break
-            self.fragments += [
-                Fragment(start, place, text[copied : match.start()]),
-                Fragment(place, place + len(match[0]), None),
-            ]
-            copied, start = match.end(), place + len(match[0])
-        self.fragments.append(Fragment(start, end, text[copied:]))
+        """Add a part of the document, with its text if that is escaped."""
+        self.fragments.append(
+            Fragment(start, end, self.source[start:end] if text is None else text)
+        )
 
     def add_tag(
         self,
@@ -315,7 +309,8 @@ class SegmentBuilder:
         A pair with one tag at an end is a part of it. Attributes of tags outside are segments of
         their own.
         """
-        fragments, self.fragments = self.fragments, []
+        fragments = [part for fragment in self.fragments for part in self._split(fragment)]
+        self.fragments = []
         filled = [
             index for index, fragment in enumerate(fragments) if (fragment.text or "").strip(SPACE)
         ]
@@ -335,6 +330,18 @@ class SegmentBuilder:
         yield self._build_segment(fragments[first : last + 1])
         for fragment in fragments[last + 1 :]:
             yield from fragment.attributes
+
+    def _split(self, fragment: Fragment) -> Iterator[Fragment]:
+        """Yield a text with its hidden placeholders as tags, but for those with escapes."""
+        text, start, copied = fragment.text, fragment.start, 0
+        for match in self.syntax.hidden.finditer(text or ""):
+            place = self.source.find(match[0], start, fragment.end)
+            if text is None or place < 0:
+                break
+            yield Fragment(start, place, text[copied : match.start()])
+            start, copied = place + len(match[0]), match.end()
+            yield Fragment(place, start, None)
+        yield replace(fragment, start=start, text=text[copied:]) if text and copied else fragment
 
     def _build_segment(self, fragments: list[Fragment]) -> Segment:
         raw = self.source[fragments[0].start : fragments[0].end]
