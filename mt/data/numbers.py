@@ -11,7 +11,6 @@ from mt.languages import FINAL_MARKS, in_letters
 
 MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
 """A power of ten in place of zeros."""
-_BETWEEN_DIGITS = re.compile("(?<=\\d)[.,:'’٫٬．，\u00a0\u202f](?=\\d)")
 _DIGIT_RUN = re.compile(r"\d+")
 _JOINS = "[.,:/'’\u00a0\u202f–-]"
 """Mark inside a number, date, time or range."""
@@ -105,18 +104,13 @@ def _compare(source: str, translation: str) -> tuple[list[re.Match[str]], int, i
     These are the numbers of the translation without a counterpart, in digits and in words.
     """
     ours, theirs = _in_ascii(source), _in_ascii(translation)
-    matches = [*NUMBER.finditer(ours)]
-    if not matches:
+    if NUMBER.search(ours) is None:
         return [], 0, 0
     read, written = _Numbers.of(ours), _Numbers.of(theirs)
-    lacking = [match for match in matches if not written.has(match[0], has_power=read.has_power)]
+    lacking = written.lacks(NUMBER.finditer(ours), read)
     if not lacking:
         return [], 0, 0
-    others = [
-        number
-        for number in _DIGITS.findall(theirs)
-        if not read.has(number, has_power=written.has_power)
-    ]
+    others = read.lacks(_DIGITS.finditer(theirs), written)
     return lacking, len(others), len(_IN_WORDS.findall(translation))
 
 
@@ -140,15 +134,19 @@ class _Numbers:
             exponents.setdefault(digits, set()).add(exponent)
         return cls(values, Counter(_groups(text)), exponents, bool(MAGNITUDE.search(text)))
 
-    def has(self, number: str, *, has_power: bool) -> bool:
-        """Test for a number in any form."""
+    def lacks(self, numbers: Iterable[re.Match[str]], others: "_Numbers") -> list[re.Match[str]]:
+        """Return those of the numbers of another text that this one does not have in any form."""
+        has_power = self.has_power or others.has_power
+        return [number for number in numbers if not self._has(number[0], has_power=has_power)]
+
+    def _has(self, number: str, *, has_power: bool) -> bool:
         value = _value(number)
         digits, exponent = _significant(value)
         if (
             value in self.values
             or _code(number) in self.values
             or any(
-                has_power or self.has_power or abs(exponent - other) >= _THOUSAND
+                has_power or abs(exponent - other) >= _THOUSAND
                 for other in self.exponents.get(digits, ())
             )
         ):
@@ -204,36 +202,17 @@ def is_short(number: str) -> bool:
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Return True if each side has a number that the other lacks.
+    """Return True if each side has a number that the other lacks in any form.
 
-    Numbers are digits of any script without leading zeros. They are compared without separators
-    (`1,000` is `1.000`), by groups (`6:30` is `6 Uhr 30`), and in texts with 万 or the like without
-    trailing zeros (`40,000` is `4万`); all three must differ. A number on one side alone is no
-    difference, since the other may have a number word.
+    A number on one side alone is no difference, since the other may have a number word.
     """
     if not (_DIGIT_RUN.search(source) and _DIGIT_RUN.search(target)):
         return False
-    whole_left, whole_right = _BETWEEN_DIGITS.sub("", source), _BETWEEN_DIGITS.sub("", target)
-    if not _unlike(_numbers(whole_left), _numbers(whole_right)):
-        return False
-    if not _unlike(_numbers(source), _numbers(target)):
-        return False
-    if not MAGNITUDE.search(source + target):
-        return True
-    return _unlike(
-        [number.rstrip("0") for number in _numbers(whole_left)],
-        [number.rstrip("0") for number in _numbers(whole_right)],
+    ours, theirs = _in_ascii(source), _in_ascii(target)
+    left, right = _Numbers.of(ours), _Numbers.of(theirs)
+    return bool(right.lacks(_DIGITS.finditer(ours), left)) and bool(
+        left.lacks(_DIGITS.finditer(theirs), right)
     )
-
-
-def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:
-    one, other = Counter(left), Counter(right)
-    return bool(one - other) and bool(other - one)
-
-
-def _numbers(text: str) -> list[str]:
-    numbers = ("".join(str(int(digit)) for digit in digits) for digits in _DIGIT_RUN.findall(text))
-    return [digits.lstrip("0") or "0" for digits in numbers]
 
 
 def _value(number: str) -> str:
