@@ -58,22 +58,29 @@ class XmlElement:
         A break becomes a space. A tag leaves no second space, and an unknown value no space before
         a mark.
         """
-        return _GAP.sub(_close_gap, self._marked_text()) if self.children() else self._marked_text()
+        text = self._marked_text()
+        has_gaps = any(gap in text for gap in (_CODE_GAP, _VALUE_GAP, _BREAK_GAP))
+        return _GAP.sub(_close_gap, text) if has_gaps else text
 
     def _marked_text(self) -> str:
         """Return the text with a gap, a character that XML excludes, in place of each tag."""
-        return "".join(part if isinstance(part, str) else part._show() for part in self.content)
+        return "".join(
+            _TEXT_BREAK.sub(_BREAK_GAP, part) if isinstance(part, str) else part._show()
+            for part in self.content
+        )
 
     def _show(self) -> str:
         if self.name not in _STANDALONE:
             return _CODE_GAP + self._marked_text() + _CODE_GAP
-        subflows = "".join(_BREAK_GAP + part.text() + _BREAK_GAP for part in self.children("sub"))
-        if find_role(self)[0] == "break":
-            return _BREAK_GAP + subflows
-        code = self.native_code()
-        if self.name not in {"x", "ph"} or _NATIVE_MARKUP.search(code):
-            return _CODE_GAP + subflows
-        return (code if self.content or _PLACEHOLDER.match(code) else _VALUE_GAP) + subflows
+        shown = _CODE_GAP
+        if self.name not in _HALVES and find_role(self)[0] == "break":
+            shown = _BREAK_GAP
+        elif self.name in {"x", "ph"}:
+            code = self.native_code()
+            if not _NATIVE_MARKUP.search(code):
+                shown = code if self.content or _PLACEHOLDER.match(code) else _VALUE_GAP
+        subflows = [_BREAK_GAP + part.text() + _BREAK_GAP for part in self.children("sub")]
+        return "".join([shown, *subflows])
 
     def native_code(self) -> str:
         """Return the code that a tag stands for: its content, or an attribute that shows it."""
@@ -214,8 +221,8 @@ _HALVES: dict[str, Literal["open", "close"]] = {
     "bpt": "open", "bx": "open", "sc": "open", "sm": "open",
     "ept": "close", "ex": "close", "ec": "close", "em": "close",
 }  # fmt: skip
-"""Tags that are half of a pair by their name, or of their attribute `pos`."""
-_POSITIONS: dict[str | None, Literal["open", "close"]] = {
+"""Tags that are half of a pair by their name."""
+_POSITIONS: dict[str, Literal["open", "close"]] = {
     "open": "open", "begin": "open", "close": "close", "end": "close",
 }  # fmt: skip
 _STANDALONE = NATIVE_CODES | {"x", *_HALVES}
@@ -228,6 +235,7 @@ _VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]")
 _NATIVE_MARKUP = re.compile(r"<[/!?A-Za-z][^<>]*>|\A\s*\{?\\[a-z]")
 """Tag of XML or HTML, or control word of RTF."""
 _PLACEHOLDER = re.compile("[%{$@]")
+_TEXT_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(
     r"\s+|(?:\\[nrt])+|<(?:[\w.-]+:)?(?:br|lb)\b[^<>]*>"
     r"|(?:[\w.-]+[:_-])?(?:br|lb|pb|line[_-]?break|new[_-]?line|tab|nbsp)(?:_\d+)?",
@@ -267,13 +275,15 @@ def find_role(tag: XmlElement) -> tuple[Literal["open", "close", "break", "order
     The name of the element decides, or a line break or half of a pair in its attributes and
     native code: `<x id="START_LINK"/>`, `<ph>&lt;b&gt;</ph>`, `<it pos="close"/>`.
     """
-    get, code = tag.attributes.get, tag.native_code()
+    get = tag.attributes.get
     if tag.name in _HALVES:
         key = get("rid") or get("i") or get("startRef") or get("id") or ""
         return _HALVES[tag.name], f"#{key}"
+    code = tag.native_code()
     types = [get(name) or "" for name in ("id", "equiv", "ctype", "type", "subType")]
-    if tag.name == "it" and get("pos") in _POSITIONS:
-        return _POSITIONS[get("pos")], "it"
+    position = get("pos") or ""
+    if tag.name == "it" and position in _POSITIONS:
+        return _POSITIONS[position], "it"
     for name in types:
         if match := _HALF_NAME.fullmatch(name):
             key = f"{match[1]}{match[3]}".lower().strip("_")

@@ -107,6 +107,7 @@ def test_tags_are_removed_and_line_breaks_become_spaces(tmp_path: Path) -> None:
         ('Shut the door.<ph type="lb"/>Then rest', "Shut the door. Then rest"),
         ("Shut the door.<ph>\n</ph>Then rest", "Shut the door. Then rest"),
         ("Shut the door.<ph>\\n</ph>Then rest", "Shut the door. Then rest"),
+        ("Shut the door.&lt;br/&gt;Then &lt;i&gt;", "Shut the door. Then <i>"),
         ("Shut the door. <ph>&lt;br/&gt;</ph>Then rest", "Shut the door. Then rest"),
         (
             'Shut the door.<x id="LINE_BREAK"/><x ctype="x-br"/>Then rest',
