@@ -2,19 +2,20 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
 from itertools import pairwise
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
 from mt.data.placeholders import Syntax, describe_changes, find_syntax
+from mt.documents.icu import BROKEN, finish_message, has_branches, is_broken
 from mt.documents.segments import (
+    Embedded,
     Entry,
     Item,
     Options,
     Replacement,
-    Segment,
     SegmentBuilder,
     make_join,
 )
@@ -208,6 +209,9 @@ def _find_reason(message: PoMessage, catalogue: _Catalogue) -> str:
     is_other = "msgid_plural" in message.strings and len(texts) != count
     if is_other and (any(texts) or not catalogue.is_completed):
         return "messages with another number of plural forms than the header declares"
+    sources = [text.text for key, text in message.strings.items() if key.startswith("msgid")]
+    if not all(texts) and any(map(is_broken, sources)):
+        return BROKEN
     return f"messages in `{catalogue.in_source}`" if catalogue.in_source and all(texts) else ""
 
 
@@ -223,7 +227,7 @@ def _fill(
     is_plural = "msgid_plural" in message.strings
     plurals = (is_plural and catalogue.plurals) or _Plurals(len(forms))
     count, last = plurals.count, forms[-1].end
-    items: list[Segment | Replacement] = []
+    items: list[Replacement | Embedded] = []
     has_text = any(form.text for form in forms)
     for index in range(count):
         form = forms[index] if index < len(forms) else PoString(last, last, "")
@@ -264,36 +268,24 @@ def _is_singular(message: PoMessage, index: int, plurals: _Plurals, syntax: Synt
 
 def _fill_string(
     message: str, string: PoString, line_end: str, syntax: Syntax
-) -> Iterator[Segment | Replacement]:
-    """Yield a message line by line; a line that begins in lower case continues the last one."""
-    builder = SegmentBuilder(message, make_join(str), keeps_lines=True, syntax=syntax)
-    segments: list[Segment] = []
+) -> Iterator[Embedded]:
+    """Yield a message line by line; a line that begins in lower case continues the last one.
+
+    A message of ICU MessageFormat is read as a whole.
+    """
+    is_icu = has_branches(message)
+    quotes = syntax.quotes and not is_icu
+    join = make_join(lambda text: text.replace("'", "''") if quotes else text)
+    builder = SegmentBuilder(message, join, keeps_lines=True, syntax=syntax)
+    items: list[Item] = []
     ends = [match.end() for match in re.finditer(r"\n(?![a-zß-öø-ÿ])", message)]
-    for start, end in pairwise([0, *ends, len(message)]):
+    for start, end in pairwise([0, *([] if is_icu else ends), len(message)]):
         text = message[start:end]
-        builder.add_text(start, end, text.replace("''", "'") if syntax.quotes else text)
-        segments += builder.finish()
-    if not segments:
-        return
-    several = "\n" in message.rstrip("\n")
-    escape = partial(_escape, line_end=f'"{line_end}"' if several else "")
-    write = make_join(lambda text: text.replace("'", "''") if syntax.quotes else text)
-    end = string.end
-    opening = f'""{line_end}"' if several else '"'
-    before = 0
-    for segment in segments:
-        gap = escape(message[before : segment.start])
-        yield Replacement(end if before else string.start, end, opening + gap)
-        opening, before = "", segment.end
-        yield replace(
-            segment,
-            start=end,
-            end=end,
-            raw=escape(segment.raw),
-            join=lambda pieces: escape(write(pieces)),
-        )
-    last = escape(message[before:]) + '"'
-    yield Replacement(end, end, last.removesuffix(f'{line_end}""'))  # no empty string at the end
+        builder.add_text(start, end, text.replace("''", "'") if quotes else text)
+        items += finish_message(builder)
+    if any(item.texts for item in items):
+        write = partial(_quote, line_end=line_end)
+        yield Embedded(string.start, string.end, None, message, tuple(items), write)
 
 
 def _escape(text: str, line_end: str) -> str:

@@ -20,9 +20,11 @@ from mt.documents.segments import (
     Replacement,
     Segment,
     SegmentBuilder,
+    make_join,
 )
 from mt.documents.tags import TagKind, find_unpaired
 
+BROKEN = "ICU messages that do not parse"
 _COMPLEX = {"plural", "selectordinal", "select"}
 _BRANCHING = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(?:plural|selectordinal|select)\s*,")
 _VOID = {"br", "hr", "img", "input", "wbr"}
@@ -33,6 +35,15 @@ _TAG = "\ufffc"
 def has_branches(text: str) -> bool:
     """Test for an argument with branches."""
     return "{" in text and _BRANCHING.search(text) is not None
+
+
+def is_broken(text: str) -> bool:
+    """Test for an argument with branches in a text that does not parse."""
+    builder = SegmentBuilder(text, make_join(str))
+    builder.add_text(0, len(text))
+    return has_branches(text) and any(
+        isinstance(item, Replacement) for item in finish_message(builder)
+    )
 
 
 def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
@@ -50,7 +61,7 @@ def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
         text = message.read_text(0)
     except _SyntaxError:
         start = builder.fragments[0].start
-        yield Replacement(start, start, "", kept="ICU messages that do not parse")
+        yield Replacement(start, start, "", kept=BROKEN)
     else:
         segments = tuple((text if message.has_branches else builder).finish())
         if segments:
@@ -178,7 +189,8 @@ class _Message(_Block):
     def read_text(self, depth: int, *, plural: bool = False) -> SegmentBuilder:
         """Read up to the brace that ends a branch, or the end; arguments become tags."""
         outer, done = self.outer, self.place
-        builder = SegmentBuilder(outer.source, self._make_join(plural=plural), outer.keeps_lines)
+        join, keeps = self._make_join(plural=plural), outer.keeps_lines
+        builder = SegmentBuilder(outer.source, join, keeps, syntax=outer.syntax)
         if depth > _DEEPEST:
             raise _SyntaxError
         while match := _SPECIAL.search(self.text, self.place):

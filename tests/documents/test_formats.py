@@ -752,6 +752,8 @@ _NEW = f'{_ONE}<target state="translated">A <g id="1">CAT</g></target>'
 
 def exchange(format: Format, units: str) -> str:
     """Return a file with some units."""
+    if format == "po":
+        return f'msgid "{units}"\nmsgstr ""'
     if format == "tmx":
         return f"<tmx><tu>{units}</tu></tmx>"
     head = '<xliff version="1.2" xmlns:m="m"><file source-language="en" target-language="de">'
@@ -819,6 +821,7 @@ def test_target_without_text_is_filled(format: Format, unit: str, expected: str)
          'units with `translate="no"`'),
         ("xliff", _ONE + "</trans-unit><trans-unit approved='yes'><source/>", "approved units"),
         ("xliff", _ONE + "</trans-unit><trans-unit m:locked='true'><source/>", "locked units"),
+        ("po", "{n, plural, other {b}", "ICU messages that do not parse"),
         ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>b</seg></tuv>",
          "units with a translation"),
         ("tmx", "<tuv xml:lang='de'><seg/></tuv><tuv xml:lang='de'><seg>b</seg></tuv>"
@@ -864,7 +867,7 @@ _ICU = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("format", ["xliff", "tmx", "jsonl", "tsv"])
+@pytest.mark.parametrize("format", ["xliff", "tmx", "jsonl", "tsv", "po"])
 @pytest.mark.parametrize(("message", "expected"), _ICU)
 def test_texts_in_the_branches_of_icu_messages_are_translated(
     message: str, expected: str, format: Format
@@ -875,6 +878,9 @@ def test_texts_in_the_branches_of_icu_messages_are_translated(
             return json.dumps({"t": lines}, ensure_ascii=False)
         if format == "tsv":
             return f"t\n{translation}"
+        if format == "po":
+            filled = translation if translation != message else ""
+            return f'{_LANGUAGE.decode()}msgid "{message}"\nmsgstr "{filled}"\n'
         text = escape(message, quote=False)
         new = escape(translation, quote=False)
         if format == "xliff":
