@@ -64,11 +64,15 @@ def import_(
     ],
     source_language: Annotated[
         str | None,
-        typer.Option(metavar="CODE", help="M2M-100, NLLB-200: source language, as `eng_Latn`."),
+        typer.Option(
+            metavar="CODE", help="Source language, as `en` or `eng_Latn`; default: by the model."
+        ),
     ] = None,
     target_language: Annotated[
         str | None,
-        typer.Option(metavar="CODE", help="M2M-100, NLLB-200: target language, as `deu_Latn`."),
+        typer.Option(
+            metavar="CODE", help="Target language, as `de` or `deu_Latn`; default: by the model."
+        ),
     ] = None,
     languages: Annotated[
         str | None,
@@ -92,9 +96,9 @@ def import_(
     if model_type(path) == "marian":
         from mt.export.marian_import import import_marian
 
-        if source_language or target_language or languages:
-            raise UserError(f"{path}: an OPUS-MT model has fixed languages; give no language")
-        imported = import_marian(path, run)
+        if languages:
+            raise UserError("--languages is for M2M-100 and NLLB-200; leave it out")
+        imported = import_marian(path, run, source=source_language, target=target_language)
     else:
         from mt.export.m2m100_import import import_m2m100
 

@@ -68,6 +68,12 @@ class Config(Section):
             return "training.init_from", self.training.init_from
         return None
 
+    @property
+    def learns_tokens(self) -> bool:
+        """True if the tokenizer has tokens that `training.init_from` may lack."""
+        is_other = self.tokenizer.from_ not in {None, self.training.init_from}
+        return bool(self.tokenizer.added_tokens or self.tokenizer.tags or is_other)
+
     def split_tags(self, name: str) -> dict[str, str | None]:
         """Return the tags of `valid` or a test split, by key."""
         own, default = self.data.split(name), self.decoding

@@ -369,8 +369,9 @@ def list_tokens(tokens: Iterable[str]) -> str:
 
 
 def _count_unknown(old: Vocabulary, sample: list[str]) -> "Counter[str]":
-    """Count the characters of a sample that are no tokens."""
-    counts = Counter(character for line in sample for character in line if character != " ")
+    """Count the characters of a sample, as they are normalized, that are no tokens."""
+    normalize = _without_space_in_front(old.processor.serialized_model_proto()).processor.normalize
+    counts = Counter(character for line in sample for character in normalize(line))
     token_ids = old.processor.piece_to_id(list(counts))
     return Counter(
         {
@@ -407,13 +408,13 @@ def _choose_usable(old: Vocabulary, scores: dict[str, float], count: int) -> dic
     """Return the first `count` tokens that the extended vocabulary can produce.
 
     BPE never produces a token whose own text is segmented otherwise, because of earlier merges
-    across its parts.
+    across its parts, and neither algorithm one that the normalization changes.
     """
     tokens = list(scores)
     while True:
         chosen = {token: scores[token] for token in tokens[:count]}
-        cut = _without_space_in_front(_add_tokens(old, chosen)).processor.encode
-        unused = {token for token in chosen if len(cut(token)) > 1}
+        extended = _without_space_in_front(_add_tokens(old, chosen)).processor
+        unused = {token for token in chosen if extended.encode(token) != [extended[token]]}
         if not unused:
             return chosen
         tokens = [token for token in tokens if token not in unused]

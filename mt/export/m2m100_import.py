@@ -84,6 +84,8 @@ def import_m2m100(
         folder.language(source or folder.tokenizer.src_lang, "--source-language"),
         folder.language(target or folder.tokenizer.tgt_lang, "--target-language"),
     ]
+    if tags[0] == tags[1]:
+        raise UserError(f"{path}: `{tags[0]}` is the source and the target; give another language")
     ids = [*range(FIRST_TEXT, len(folder.tokens))]
     if languages:
         names = [folder.language(code, "--languages") for code in languages]
@@ -134,6 +136,14 @@ class M2M100Settings(StackSettings):
         return StackSettings.why_not_ours(self)
 
 
+class AddedToken(FolderSettings):
+    """Token of tokenizer.json or tokenizer_config.json that is not from the model of the text."""
+
+    id: int = 0
+    content: str
+    special: bool = True
+
+
 class M2M100TokenizerSettings(FolderSettings):
     """Keys of tokenizer_config.json and special_tokens_map.json."""
 
@@ -144,7 +154,7 @@ class M2M100TokenizerSettings(FolderSettings):
     """True for sources that end with EOS and the language, instead of beginning with it."""
     additional_special_tokens: tuple[Any, ...] | None = None
     extra_special_tokens: Any = None
-    added_tokens_decoder: dict[int, Any] = Field(default_factory=dict)
+    added_tokens_decoder: dict[int, AddedToken] = Field(default_factory=dict)
 
     @property
     def special_tokens(self) -> list[str]:
@@ -154,17 +164,24 @@ class M2M100TokenizerSettings(FolderSettings):
         return [_content(token) for token in named]
 
 
-class AddedToken(FolderSettings):
-    """Token of tokenizer.json that is not from its model."""
+class TokenizerModel(FolderSettings):
+    """Model of tokenizer.json."""
 
-    id: int
-    content: str
+    vocab: dict[str, int] | list[tuple[str, float]] = Field(default_factory=dict)
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """Tokens with their ids."""
+        if isinstance(self.vocab, dict):
+            return self.vocab
+        return {text: row for row, (text, _) in enumerate(self.vocab)}
 
 
 class TokenizerFile(FolderSettings):
     """Keys of tokenizer.json."""
 
     added_tokens: tuple[AddedToken, ...] = ()
+    model: TokenizerModel = TokenizerModel()
 
 
 def _content(token: Any) -> str:
@@ -280,6 +297,11 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
     tokenizer = read_settings(
         path / "tokenizer_config.json", M2M100TokenizerSettings, required=False
     )
+    if not (path / SPM_FILE).exists():
+        raise RunError(
+            f"{path / SPM_FILE}: missing, because transformers 5 does not write it; copy it from "
+            "the folder of the model that this one was trained from"
+        )
     spm = read_spm(path / SPM_FILE)
     try:
         spm_tokens = list(read_tokens(spm))
@@ -301,7 +323,14 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
         ids = entries
     else:
         ids |= {text: index for index, text in enumerate(texts, start=FIRST_TEXT)}
-    added = _read_added_tokens(path, tokenizer, ids)
+    listing = read_settings(path / "tokenizer.json", TokenizerFile, required=False)
+    for text, row in listing.model.ids.items():
+        if ids.get(text, row) != row:
+            raise RunError(
+                f"{path / SPM_FILE}: is of another model; `{text}` has the id {ids[text]} in it, "
+                f"and {row} in tokenizer.json"
+            )
+    added = _read_added_tokens(path, tokenizer, listing, ids)
     messages = [
         (text, texts[text] if text in texts and text not in added else encode_token(text, CONTROL))
         for text in _order_by_id(path, {**ids, **added}, settings.vocab_size)
@@ -323,18 +352,31 @@ def _read_entries(path: Path, special: dict[str, int]) -> dict[str, int]:
 
 
 def _read_added_tokens(
-    path: Path, tokenizer: M2M100TokenizerSettings, ids: dict[str, int]
+    path: Path,
+    tokenizer: M2M100TokenizerSettings,
+    listing: TokenizerFile,
+    ids: dict[str, int],
 ) -> dict[str, int]:
     """Return the ids of language and mask tokens.
 
     The first of these files that has ids counts: tokenizer.json, tokenizer_config.json,
     added_tokens.json. Without ids, languages follow the other tokens, in the order of the list of
-    special tokens or, for M2M-100, of transformers; the mask token is the last one.
+    special tokens or, for M2M-100, of transformers; the mask token is the last one. Raises RunError
+    for added tokens that are text.
     """
-    listing = read_settings(path / "tokenizer.json", TokenizerFile, required=False)
-    added = {token.content: token.id for token in listing.added_tokens}
-    if not any(map(is_language, added)):
-        added = {_content(token): row for row, token in tokenizer.added_tokens_decoder.items()}
+    tokens = {token.id: token for token in listing.added_tokens}
+    if not any(is_language(token.content) for token in tokens.values()):
+        tokens = tokenizer.added_tokens_decoder
+    if texts := [
+        token.content
+        for token in tokens.values()
+        if not (token.special or is_language(token.content) or token.content in {*ids, MASK})
+    ]:
+        raise RunError(
+            f"{path}: {len(texts)} added tokens are text, such as {listed(texts[:3])}; `mt import` "
+            "reads models whose added tokens are special"
+        )
+    added = {token.content: row for row, token in tokens.items()}
     if not any(map(is_language, added)) and (path / "added_tokens.json").exists():
         added = _read_entries(path / "added_tokens.json", {})
     if any(map(is_language, added)):

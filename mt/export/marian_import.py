@@ -14,6 +14,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from mt.config import Config, ModelConfig, TokenizerConfig
+from mt.config.data import language_of
 from mt.data.sentencepiece_model import (
     LAST,
     SPECIAL,
@@ -25,7 +26,7 @@ from mt.data.sentencepiece_model import (
 )
 from mt.data.tokenizer import SOURCE as SOURCE_FILE
 from mt.data.tokenizer import TARGET as TARGET_FILE
-from mt.errors import RunError
+from mt.errors import RunError, UserError
 from mt.export.hugging_face import (
     FolderSettings,
     GenerationSettings,
@@ -54,13 +55,16 @@ from mt.export.marian import (
     iterate_layer_tensors,
 )
 from mt.files import read_json
-from mt.languages import describe_country
+from mt.languages import base_language, describe_country
 from mt.special_ids import PAD, UNK
 
 
-def import_marian(path: Path, run: Path) -> Imported:
+def import_marian(
+    path: Path, run: Path, *, source: str | None = None, target: str | None = None
+) -> Imported:
     """Write the Marian model in the folder `path` as the finished run `run`.
 
+    `source` and `target` are its languages, if the folder does not name them.
     Each side gets its own vocabulary; the output layer gets its own matrix, which absorbs Marian's
     bias of the logits. Tokens are equal, and logits up to rounding. Raises RunError, and leaves no
     files, if the folder is damaged, the model cannot be expressed, or `run` exists.
@@ -71,7 +75,7 @@ def import_marian(path: Path, run: Path) -> Imported:
     if reason := folder.settings.why_not_ours():
         raise RunError(f"{path}: {reason}")
     _check_embeddings(folder)
-    config, notes = _convert_settings(folder)
+    config, notes = _convert_settings(folder, source, target)
     spm, source_rows, target_rows = _build_vocabularies(folder)
     weights = convert_weights(
         folder, config.model, source_rows=source_rows, target_rows=target_rows
@@ -293,16 +297,33 @@ def _build_vocabularies(folder: MarianFolder) -> tuple[dict[str, bytes], list[in
     return {SOURCE_FILE: source, TARGET_FILE: target}, source_rows, target_rows
 
 
-def _convert_settings(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
+def _convert_settings(
+    folder: MarianFolder, source: str | None, target: str | None
+) -> tuple[Config, tuple[str, ...]]:
     positions = folder.settings.max_position_embeddings
     decoding, notes = convert_search(folder.generation, folder.path, positions=positions)
-    source, target = (
-        code
-        if code and _LANGUAGE.fullmatch(code) and not describe_country(code)
-        else _UNKNOWN_LANGUAGE
-        for code in (folder.tokenizer.source_lang, folder.tokenizer.target_lang)
-    )
+    source = _choose_language(folder, folder.tokenizer.source_lang, source, "--source-language")
+    target = _choose_language(folder, folder.tokenizer.target_lang, target, "--target-language")
     tokenizer = TokenizerConfig(vocabulary="separate")
     model = folder.settings.model(folder.path, tie_embeddings="none")
     data = make_data(source, target)
     return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding), notes
+
+
+def _choose_language(
+    folder: MarianFolder, stated: str | None, given: str | None, option: str
+) -> str:
+    """Return the language that the folder states, or the given one, or `und`.
+
+    Raises UserError for a given one that is a country, or another than the folder states.
+    """
+    is_known = stated and _LANGUAGE.fullmatch(stated) and not describe_country(stated)
+    if given is None:
+        return stated if stated and is_known else _UNKNOWN_LANGUAGE
+    if message := describe_country(given):
+        raise UserError(f"{option} {message}")
+    if stated and is_known and base_language(stated) != base_language(given):
+        raise UserError(
+            f"{option} `{given}`: {folder.path} is an OPUS-MT model of `{stated}`; leave it out"
+        )
+    return str(language_of(given))

@@ -3,7 +3,7 @@
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from mt.config import Config, TrainingConfig
 from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import select_device
-from mt.profiling.cost import BYTES_PER_NUMBER, count_training_flops, synchronize
+from mt.profiling.cost import count_training_flops, synchronize
 from mt.profiling.training_speed import temporary_trainer, time_updates
 from mt.special_ids import EOS
 from mt.training.loader import heaviest
@@ -108,7 +108,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             "learning_parameters": sum(x.numel() for x in parameters if x.requires_grad),
         }
         extent = _plan_extent(training, len(plan))
-        disk = _require_disk(training, run, checkpoints=extent["checkpoints"], **counts)
+        disk = _require_disk(training, run, parameters, checkpoints=extent["checkpoints"])
         probed_updates, seconds = probe_training(trainer, update_flops=flops)
         total = sum(seconds[name] * extent[f"{name}s"] for name in seconds)
         return TrainingPlan(
@@ -173,7 +173,7 @@ def _plan_memory(trainer: Trainer, plan: list[Indices]) -> dict[str, Any]:
         config.model,
         lengths=lengths,
         vocabularies=data.vocabularies,
-        trains_embeddings=bool(config.tokenizer.added_tokens or config.tokenizer.tags),
+        trains_embeddings=config.learns_tokens,
     )
     if device.type == "cpu":
         most = estimate(training)
@@ -195,18 +195,14 @@ def _plan_memory(trainer: Trainer, plan: list[Indices]) -> dict[str, Any]:
 
 
 def _require_disk(
-    training: TrainingConfig,
-    run: Path,
-    *,
-    parameters: int,
-    learning_parameters: int,
-    checkpoints: int,
+    training: TrainingConfig, run: Path, parameters: Sequence[nn.Parameter], *, checkpoints: int
 ) -> dict[str, Any]:
     """Return the size of the checkpoints; raise RunError where the disk of `run` is too small."""
-    weights = BYTES_PER_NUMBER * parameters
-    # Adam keeps two numbers for each learning parameter; an average keeps the latest value.
-    others = 2 if training.ema_decay is None else 3
-    checkpoint = weights + others * BYTES_PER_NUMBER * learning_parameters
+    weights = sum(tensor.nbytes for tensor in parameters)
+    learning = [tensor for tensor in parameters if tensor.requires_grad]
+    checkpoint = weights + sum(_state_bytes(tensor, training.optimizer) for tensor in learning)
+    if training.ema_decay is not None:  # an average keeps the latest value
+        checkpoint += sum(tensor.nbytes for tensor in learning)
     whole = min(training.keep_last + 1, checkpoints)
     most = whole * checkpoint + min(training.keep_best, checkpoints) * weights
     existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.is_dir())
@@ -220,6 +216,19 @@ def _require_disk(
             "space, or choose a folder on another disk with --run"
         )
     return {"checkpoint_bytes": checkpoint, "disk_bytes": most, "disk_free_bytes": free}
+
+
+def _state_bytes(parameter: nn.Parameter, optimizer: str) -> int:
+    """Return the size of the state of an optimizer for a parameter.
+
+    Adam keeps two numbers for each number; Adafactor keeps a row and a column of a matrix.
+    """
+    if optimizer == "adam":
+        return 2 * parameter.nbytes
+    if parameter.dim() < 2:
+        return parameter.nbytes
+    *_, rows, columns = parameter.shape
+    return parameter.nbytes * (rows + columns) // (rows * columns)
 
 
 def probe_training(

@@ -411,6 +411,11 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
         model.d_model,
         count_parameters(config.model, config.tokenizer.vocabulary_size) / 1e6,
     )
+    if model.positional == "rotary":
+        _logger.info(
+            "  `mt export --to huggingface` needs `model.positional: sinusoidal` and "
+            "`model.feed_forward: relu`, to be set before training"
+        )
     minutes = LONGEST_TRAINING / 60
     expected = f"until validation BLEU stops improving, in about {minutes:.0f} minutes"
     memory = ""

@@ -169,8 +169,7 @@ def new_model(
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
-    learns_tokens = bool(config.tokenizer.added_tokens or config.tokenizer.tags)
-    choose_weights(model, training, trains_embeddings=learns_tokens)
+    choose_weights(model, training, trains_embeddings=config.learns_tokens)
     if training.compile == "on":
         longest = config.data.max_tokens
         positions = max(longest, length_limit(longest, config.decoding))

@@ -1,9 +1,11 @@
 import importlib
+import io
 import random
 from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,6 +156,31 @@ def test_tokens_that_bpe_cannot_produce_are_omitted() -> None:
     made = [token for token in lacking if joined_by_rank(token, ranks) == [token]]
     assert added == made
     assert 50 < len(made) < len(lacking) - 10
+
+
+@each_algorithm
+def test_tokens_that_the_normalization_changes_are_omitted(algorithm: Algorithm) -> None:
+    old = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(OLD_TEXT),
+        model_writer=old,
+        model_type=algorithm,
+        vocab_size=340,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        normalization_rule_name="nfkc",
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
+    wide = [line.translate({ord("a"): "ａ", ord(","): "，", ord("n"): "①"}) for line in NEW_TEXT]
+    known = len(tokens_of(Vocabulary.from_model(old.getvalue())))
+    vocabulary = extended(old.getvalue(), wide, COUNT)
+    added = tokens_of(vocabulary)[known:]
+    assert "抗" in added
+    assert {*"".join(added)}.isdisjoint("ａ，①")
 
 
 @each_algorithm

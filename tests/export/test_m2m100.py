@@ -327,6 +327,25 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),
         "name no language",
     ),
+    "no spm": (
+        lambda folder: (folder / "sentencepiece.bpe.model").unlink(), (),
+        "sentencepiece.bpe.model: missing, because transformers 5 does not write it; copy it from",
+    ),
+    "other spm": (
+        lambda folder: (folder / "tokenizer.json").write_text('{"model": {"vocab": {"▁": 9}}}'), (),
+        "sentencepiece.bpe.model: is of another model; `▁` has the id",
+    ),
+    "text added": (
+        lambda folder: (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": [
+            {"id": 104 + row, "content": name, "special": row < 4}
+            for row, name in enumerate([*NLLB, "<mask>", "Katze"])
+        ]})), (),
+        "1 added tokens are text, such as `Katze`; `mt import` reads models whose added tokens are",
+    ),
+    "one language": (
+        lambda _: None, ("--target-language", "deu_Latn"),
+        "`deu_Latn` is the source and the target; give another language",
+    ),
     "languages": (
         lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),
         "--languages `fra`: is not one of the 4 languages; did you mean `fra_Latn`?",

@@ -20,7 +20,7 @@ from transformers import (
 from mt.config.loading import load_config
 from mt.data.tokenizer import Vocabulary, copy_tokenizer
 from mt.decoding.load import read_run
-from mt.errors import RunError
+from mt.errors import RunError, UserError
 from mt.export.marian_import import import_marian
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
@@ -167,6 +167,23 @@ def test_tokens_are_equal(algorithm: str, marian: MakeMarian, tmp_path: Path) ->
     ids = theirs.get_vocab()
     assert texts[ids["▁elsewhere"]] == "elsewhere"
     assert texts[ids["▁dog"]] == "dog"
+
+
+def test_languages_are_given_where_the_folder_has_none(marian: MakeMarian, tmp_path: Path) -> None:
+    folder = marian()
+    path = folder / "tokenizer_config.json"
+    stated = json.loads(path.read_text())
+    path.write_text(json.dumps(stated | {"source_lang": "deu", "target_lang": None}))
+    import_marian(folder, tmp_path / "none")
+    import_marian(folder, tmp_path / "run", source="de", target="eng_Latn")
+    pairs = [str(read_run(tmp_path / name).config.direction) for name in ("none", "run")]
+    assert pairs == ["deu to und", "de to eng-Latn"]
+    for source, target, message in (
+        ("fr", "en", "--source-language `fr`: .* is an OPUS-MT model of `deu`; leave it out"),
+        (None, "jp", "--target-language `jp` is a country; did you mean `ja`?"),
+    ):
+        with pytest.raises(UserError, match=message):
+            import_marian(folder, tmp_path / "other", source=source, target=target)
 
 
 def test_an_imported_run_can_initialize_training(

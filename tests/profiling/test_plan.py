@@ -127,6 +127,9 @@ def test_r_drop_doubles_the_operations_and_frozen_parameters_have_no_moments(pla
     assert 0 < frozen.learning_parameters < frozen.parameters
     assert plain.checkpoint_bytes == 4 * 3 * plain.parameters
     assert frozen.checkpoint_bytes == 4 * (frozen.parameters + 3 * frozen.learning_parameters)
+    half = plan(precision="pure_bf16", ema_decay=None)
+    assert half.checkpoint_bytes == 2 * 3 * plain.parameters
+    assert plan(optimizer="adafactor").checkpoint_bytes < 1.2 * 4 * plain.parameters
 
 
 def test_memory_is_estimated_for_the_heaviest_batch(

@@ -124,6 +124,24 @@ def test_new_tokens_are_learnt_beside_the_low_rank_matrices(
         load_translator(finished_run, overrides=[f"decoding.adapter={run}"])
 
 
+def test_tokens_of_another_tokenizer_are_learnt(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    other, run = tmp_path / "other", tmp_path / "run"
+    train_with(
+        tiny_recipe,
+        other,
+        "tokenizer.algorithm=unigram",
+        "training.max_updates=5",
+    )
+    train_with(tiny_recipe, run, *lora(finished_run), f"tokenizer.from={other}")
+    new, old = read_run(run), read_run(finished_run)
+    name = "target_embedding.weight"
+    rows = find_former_rows(new.tokenizer.target, old.tokenizer.target)
+    before = [old.weights[name][list(row.ids)].mean(dim=0) for row in rows]
+    assert not torch.equal(new.weights[name], torch.stack(before))
+
+
 def test_the_embedding_of_a_new_tag_is_trained(
     finished_run: Path, tiny_recipe: Path, tmp_path: Path
 ) -> None:
