@@ -5,19 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
-from itertools import pairwise
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
 from mt.data.placeholders import Syntax, describe_changes, find_syntax
-from mt.documents.icu import BROKEN, finish_message, has_branches, is_broken
+from mt.documents.icu import BROKEN, is_broken
+from mt.documents.inline import embed
 from mt.documents.segments import (
     Embedded,
     Entry,
     Item,
     Options,
     Replacement,
-    SegmentBuilder,
-    make_join,
 )
 from mt.errors import DataError
 from mt.languages import base_language, code_parts
@@ -238,7 +236,8 @@ def _fill(
             original = message.strings["msgid_plural"].text
         if index >= len(forms):
             items.append(Replacement(last, last, f"{line_end}msgstr[{index}] "))
-        filled = list(_fill_string(original, form, line_end, syntax))
+        write = partial(_quote, line_end=line_end)
+        filled = list(embed(form.start, form.end, None, original, write, syntax))
         has_text = has_text or bool(filled)
         items += filled or [Replacement(form.start, form.end, _quote(original, line_end))]
     end = forms[min(count, len(forms)) - 1].end
@@ -264,28 +263,6 @@ def _is_singular(message: PoMessage, index: int, plurals: _Plurals, syntax: Synt
         return False
     singular, plural = (message.strings[key].text for key in ("msgid", "msgid_plural"))
     return not (plurals.is_shared and describe_changes(plural, singular, syntax))
-
-
-def _fill_string(
-    message: str, string: PoString, line_end: str, syntax: Syntax
-) -> Iterator[Embedded]:
-    """Yield a message line by line; a line that begins in lower case continues the last one.
-
-    A message of ICU MessageFormat is read as a whole.
-    """
-    is_icu = has_branches(message)
-    quotes = syntax.quotes and not is_icu
-    join = make_join(lambda text: text.replace("'", "''") if quotes else text)
-    builder = SegmentBuilder(message, join, keeps_lines=True, syntax=syntax)
-    items: list[Item] = []
-    ends = [match.end() for match in re.finditer(r"\n(?![a-zß-öø-ÿ])", message)]
-    for start, end in pairwise([0, *([] if is_icu else ends), len(message)]):
-        text = message[start:end]
-        builder.add_text(start, end, text.replace("''", "'") if quotes else text)
-        items += finish_message(builder)
-    if any(item.texts for item in items):
-        write = partial(_quote, line_end=line_end)
-        yield Embedded(string.start, string.end, None, message, tuple(items), write)
 
 
 def _escape(text: str, line_end: str) -> str:

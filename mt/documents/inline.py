@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from html import unescape
 
+from mt.data.placeholders import GENERAL, Syntax
 from mt.documents.html import (
     INLINE,
     KNOWN,
@@ -39,7 +40,7 @@ _NEW_LINE = re.compile(r"\n(?![a-zß-öø-ÿ])")
 _ROLE = r":[\w.+:-]+:`(?:\\.|[^`\\])+`"
 _INLINE = re.compile(
     rf"(?P<single>{_ROLE}|``\S(?:.*?\S)?``(?!`)|(?<![\w`])`[^`\s<>](?:[^`<>]*[^`\s<>])?`_{{0,2}}(?!\w)"
-    r"|::(?=\s*\Z)|(?<![\w|])\|[^|\s](?:[^|\n]*[^|\s])?\|_{0,2}(?![\w|])|\[[#*\w][\w-]*\]_(?!\w))"
+    r"|::(?=\s*\Z)|(?<![\w|%])\|[^|\s](?:[^|\n]*[^|\s])?\|_{0,2}(?![\w|])|\[[#*\w][\w-]*\]_(?!\w))"
     r"|(?<![\w`])(?P<link>`)[^`<>]*[^`<>\s](?P<link_end>\s*<[^<>`]+>`__?)"
     r"|(?P<target>!?\[)[^\[\]]+(?P<target_end>\]\([^()\s]*\))"
     r"|(?<![\w*])(?P<mark>\*\*?)(?=[^\s*])[^*]*[^\s*](?P<mark_end>(?P=mark))(?![\w*])",
@@ -55,11 +56,16 @@ _BEHIND_MARKUP = re.compile(r"[\s\"')\]}>\-/\\:.,;!?’”»‐–—…，。�
 
 
 def embed(
-    start: int, end: int, raw: str, text: str, escape: Callable[[str], str]
-) -> Iterator[Item]:
+    start: int,
+    end: int,
+    raw: str | None,
+    text: str,
+    escape: Callable[[str], str],
+    syntax: Syntax = GENERAL,
+) -> Iterator[Embedded | Replacement]:
     """Yield the item for a text that the document has in another form, `raw`, if it has letters.
 
-    A translation is refused if it changes the markup of the text.
+    `syntax` is that of its placeholders. A translation is refused if it changes the markup.
     """
 
     def check(result: str) -> str:
@@ -68,7 +74,7 @@ def embed(
         return escape(result)
 
     items = []
-    for item in _read_lines(text):
+    for item in _read_lines(text, syntax):
         if isinstance(item, Replacement):
             yield replace(item, start=start, end=start)
         else:
@@ -77,9 +83,10 @@ def embed(
         yield Embedded(start, end, raw, text, tuple(items), check)
 
 
-def _read_lines(text: str) -> Iterator[Item]:
-    """Yield the lines of a text; one that begins in lower case continues the one before."""
-    builder = SegmentBuilder(text, partial(_join, text), keeps_lines=True)
+def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
+    """Yield the lines of a text; a line that begins in lower case continues the last one."""
+    join = partial(_join, text, quotes=syntax.quotes and not has_branches(text))
+    builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
     if has_branches(text):
         builder.add_text(0, len(text))
         yield from finish_message(builder)
@@ -147,16 +154,18 @@ def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
 
 
 def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
-    builder.add_text(start, end, _unescape(builder.source[start:end]))
+    text = _REFERENCE.sub(lambda match: unescape(match[0]), builder.source[start:end])
+    builder.add_text(start, end, text.replace("''", "'") if builder.syntax.quotes else text)
 
 
-def _unescape(text: str) -> str:
-    return _REFERENCE.sub(lambda match: unescape(match[0]), text)
+def _join(source: str, pieces: Pieces, *, quotes: bool) -> str:
+    """Return text and markup, with a space or reference where the markup needs one.
 
-
-def _join(source: str, pieces: Pieces) -> str:
-    """Return text and markup, with a space or reference where the markup needs one."""
+    With `quotes`, apostrophes are doubled.
+    """
     references = {"<": "&lt;"} if _find_tags(source) else {}
+    if quotes:
+        references["'"] = "''"
     for match in _REFERENCE.finditer(source):
         if len(character := unescape(match[0])) == 1:
             references[character] = match[0]

@@ -278,6 +278,28 @@ def _reverse(text: str) -> str:
 
 
 @pytest.mark.parametrize(
+    ("message", "texts", "markup"),
+    [
+        ('See <a href="%(u)s">a dog</a>.', ["See a dog."], ['<a href="%(u)s">', "</a>"]),
+        ("Read :ref:`a %d` or ``b``", ["Read or"], [" :ref:`a %d` ", " ``b``"]),
+        ("A &amp; <b>b</b>\nC `d <x>`_", ["A & b", "C d"], ["<b>", "</b>", "\n", "`", " <x>`_"]),
+    ],
+)
+def test_markup_of_messages_comes_back(message: str, texts: list[str], markup: list[str]) -> None:
+    seen: list[str] = []
+
+    def translate(text: str) -> str:
+        seen.append(text.strip())
+        return "译" * 5
+
+    entry = polib.POEntry(msgid=message, flags=["python-format"])
+    result = translated(_LANGUAGE + str(entry).encode(), "po", translate)
+    assert seen == texts
+    [filled] = polib.pofile(result.decode())
+    assert re.search("[译 ]*".join(map(re.escape, markup)), filled.msgstr), filled.msgstr
+
+
+@pytest.mark.parametrize(
     ("flag", "message", "translation"),
     [
         ("c", "%lu of %'d: 5%% in %-5.*s", "%lu in %'d5 :%% of %-5.*s"),
