@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mt.errors import DataError, RunError, UserError, did_you_mean
+from mt.errors import DataError, RunError, UserError, did_you_mean, listed
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -231,17 +231,37 @@ def require_regular_file(path: Path) -> Path:
     return path
 
 
+def is_present(path: Path) -> bool:
+    """Return True for a regular file, False if nothing is there; raise RunError for all else.
+
+    A broken link is not taken for a missing file, and a pipe or device is not opened.
+    """
+    if path.is_file():
+        return True
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"{path}: is a link to {path.readlink()}, which is not there")
+    if path.exists():
+        raise RunError(f"{path}: is not a regular file")
+    return False
+
+
 def require_run_file(run: Path, name: str) -> None:
-    """Raise RunError, with the nearest folder, unless the folder `run` has a file of this name."""
-    if (run / name).is_file():
+    """Raise RunError, with runs nearby, unless the folder `run` has a file of this name."""
+    if is_present(run / name):
         return
     if run.is_dir():
-        raise RunError(f"{run}: not a run folder, {name} is missing")
+        raise RunError(f"{run}: not a run folder, {name} is missing{name_runs(run, name)}")
     if run.exists():
         raise RunError(f"{run}: is a file, a run folder was expected")
     siblings = run.parent.iterdir() if run.parent.is_dir() else ()
     near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
-    raise RunError(f"{run}: no such run folder{near}")
+    raise RunError(f"{run}: no such run folder{near or name_runs(run.parent, name)}")
+
+
+def name_runs(folder: Path, name: str) -> str:
+    """Return "; there are ..." with runs in a folder or in `runs`, which have a file `name`."""
+    found = [path.parent for place in (folder, Path("runs")) for path in place.glob(f"*/{name}")]
+    return f"; there are {listed(map(str, sorted({*found})[:5]))}" if found else ""
 
 
 def check_regular(path: Path, error: type[UserError] = RunError) -> None:

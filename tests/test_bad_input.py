@@ -1,6 +1,7 @@
 """Invalid input and failing disks: one clear line, exit status 2, and no data lost."""
 
 import errno
+import json
 import logging
 import os
 import re
@@ -538,3 +539,78 @@ def test_missing_permission_for_the_run_folder_is_reported(refused: Refused) -> 
     # Root may write anywhere, hence the simulated error.
     with failing("mkdir", errno.EACCES, Path()):
         assert refused(TRAIN) == "new: Permission denied"
+
+
+def leads_nowhere(path: Path) -> str:
+    path.symlink_to("/none/of/these")
+    return f"{path}: is a link to /none/of/these, which is not there"
+
+
+def is_pipe(path: Path) -> str:
+    os.mkfifo(path)
+    return f"{path}: is not a regular file"
+
+
+def is_device(path: Path) -> str:
+    path.symlink_to("/dev/zero")
+    return f"{path}: is not a regular file"
+
+
+@pytest.mark.parametrize("make", [leads_nowhere, is_pipe, is_device])
+@pytest.mark.parametrize(
+    "name",
+    ["config.yaml", "model.json", "model.safetensors", "export.json", "tokenizer/joint.model"],
+)
+def test_run_file_that_is_no_file_is_named_and_not_opened(
+    name: str, make: Callable[[Path], str], program: Program
+) -> None:
+    path = Path("run", name)
+    path.unlink(missing_ok=True)
+    message = make(path)
+    for command in ("translate run corpus/test.en", "info run", "export run --to ctranslate2"):
+        assert program(*command.split())[::2] == (2, f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "train run/model.json",
+            "run/model.json: is a file of a run, not a config; that is run/conf",
+        ),
+        ("plan run/tokenizer/tokenizer.json", "run/tokenizer/tokenizer.json: is a file of a run,"),
+        ("info run/model.safetensors", "run/model.safetensors: is a file of a run, not a config;"),
+        ("plan run", "run: is a folder, a config was expected; a config is in it, run/config.yaml"),
+        ("translate other", "other: no such run folder; there are `run`, `runs/good`"),
+        ("evaluate runs", "runs: not a run folder, config.yaml is missing; there are `runs/good`"),
+        ("train other", "other: no such file; there are `run`, `runs/good`"),
+        ("translate ruin", "ruin: no such run folder; did you mean `run`?"),
+        ("export none --to ctranslate2", "none: no such run folder; there are `run`, `runs/good`"),
+    ],
+)
+def test_runs_are_told_from_their_files_and_named_nearby(
+    command: str, message: str, refused: Refused
+) -> None:
+    shutil.copytree("run", "runs/good")
+    assert refused(command).startswith(message)
+
+
+def test_paths_of_a_run_are_found_from_another_folder(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the training is recorded; a project that has moved has it above the run."""
+    elsewhere = tmp_path / "else" / "where"
+    elsewhere.mkdir(parents=True)
+    assert program(*f"{TRAIN} --set training.max_updates=2".split())[0] == 0
+    shutil.move("new", "else/where/far")
+    config = Path("else/where/far/config.yaml").read_text()
+    evaluate = "evaluate far --split test --json --device cpu"
+    monkeypatch.chdir(elsewhere)
+    status, out, _ = program(*evaluate.split())
+    assert (status, json.loads(out)["sentences"]) == (0, 6)
+    average = "average far --output mean --checkpoints 2 --device cpu"
+    assert program(*average.split())[0] == 0
+    assert program("translate", "mean", "../../corpus/test.en")[0] == 0
+    assert Path("far/config.yaml").read_text() == config
+    shutil.move(tmp_path / "corpus", tmp_path / "else" / "corpus")
+    assert program(*evaluate.split())[:2] == (0, out)

@@ -373,7 +373,7 @@ class Selection:
                     sources.append(source)
                     translations.append(translation)
         norms = Norms.learn(sources, translations, self.judge)
-        if norms.similarity is None and norms.log_prob is None:
+        if sources and norms.similarity is None and norms.log_prob is None:
             _logger.warning(
                 "warning: %d translations are too few for a lexicon, so translations of another "
                 "source are not found; a --judge finds them",

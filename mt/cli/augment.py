@@ -171,6 +171,13 @@ def _distill_with_run(
             rows.append((name, f"{count:,}"))
         lines = [align_columns(rows, right=[1]), *map(str, result.files), result.missing]
         typer.echo("\n".join(filter(None, lines)))
+        if not result.missing and not result.record.counts.get(WRITTEN):
+            raise _nothing_left(result.record.lines)
+
+
+def _nothing_left(lines: int) -> UserError:
+    """Return the error for a work without a result, whose counts are printed before."""
+    return UserError(f"no pair is left of {lines:,} lines; the counts above have the reasons")
 
 
 def _collect(
@@ -197,7 +204,8 @@ def _collect(
 
 
 def _select(selection: "Selection", out: Path) -> None:
-    """Select pairs, and print the counts and the files written."""
+    """Select pairs, and print the counts and the files written; raise UserError without a pair."""
+    from mt.augment.candidate_filters import PAIRS
     from mt.decoding.shards import Make, complete
 
     def start() -> Make:
@@ -210,3 +218,5 @@ def _select(selection: "Selection", out: Path) -> None:
     rows = [("lines read", f"{result.record.lines:,}")]
     rows += [(name, f"{count:,}") for name, count in counts]
     typer.echo("\n".join([align_columns(rows, right=[1]), *map(str, result.files)]))
+    if not result.record.counts.get(PAIRS):
+        raise _nothing_left(result.record.lines)

@@ -10,6 +10,7 @@ import typer
 
 from mt.cli.options import Device, Overrides, RunArgument, load
 from mt.errors import UserError
+from mt.files import is_present
 from mt.runs import CONFIG_FILE
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
@@ -79,7 +80,7 @@ def train(
     overrides: Overrides = None,
 ) -> None:
     """Train a model, or resume a stopped run."""
-    if (config / CONFIG_FILE).is_file():
+    if is_present(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
     from mt.export.export import check_export_possible, export_trained_run

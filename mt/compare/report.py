@@ -87,7 +87,7 @@ def _format_score(score: PairedScore) -> list[str]:
     cells = [f"{score.value:.2f}", score.interval.as_text()]
     if score.difference is None or score.difference_interval is None or score.p_value is None:
         return [*cells, "", "", ""]
-    difference = f"{score.difference:+.2f} ± {score.difference_interval.half_width:.2f}"
+    difference = f"{score.difference:+z.2f} ± {score.difference_interval.half_width:.2f}"
     digits = 4 if score.p_value < 0.01 else 3 if score.p_value < 0.1 else 2
     return [*cells, difference, f"{score.p_value:.{digits}f}", score.outcome]
 
@@ -111,7 +111,7 @@ def _make_slice_tables(comparison: Comparison) -> list[list[list[str]]]:
 def _format_slice(part: Slice, scores: Sequence[float]) -> list[str]:
     if part.too_small:
         return [f"({scores[0]:.2f})", *("(n)" for _ in scores[1:])]
-    return [f"{scores[0]:.2f}", *(f"{score - scores[0]:+.2f}" for score in scores[1:])]
+    return [f"{scores[0]:.2f}", *(f"{score - scores[0]:+z.2f}" for score in scores[1:])]
 
 
 def _explain_slices(comparison: Comparison) -> str:
@@ -123,7 +123,7 @@ def _describe_sentence(comparison: Comparison, sentence: ChangedSentence) -> str
     letter = comparison.letters[sentence.system]
     return (
         f"line {sentence.line}: chrF2 {before:.1f} in A, {after:.1f} in {letter} "
-        f"({sentence.gain:+.1f})"
+        f"({sentence.gain:+z.1f})"
     )
 
 

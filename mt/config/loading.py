@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -30,8 +31,16 @@ from mt.config.problems import (
 )
 from mt.config.root import Config
 from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
-from mt.errors import ConfigError, did_you_mean
-from mt.runs import CONFIG_FILE, EXPORT_FILE, JOURNAL_FILE, MODEL_FILE, TOKENIZER_FOLDER
+from mt.errors import ConfigError, RunError, did_you_mean
+from mt.files import expand_home, read_json
+from mt.runs import (
+    CONFIG_FILE,
+    ENVIRONMENT_FILE,
+    EXPORT_FILE,
+    JOURNAL_FILE,
+    MODEL_FILE,
+    TOKENIZER_FOLDER,
+)
 
 S = TypeVar("S", bound=Section)
 _BESIDE_STORED = (JOURNAL_FILE, MODEL_FILE, EXPORT_FILE, TOKENIZER_FOLDER)
@@ -40,26 +49,73 @@ _USUAL_TYPOS = 0.15
 _logger = logging.getLogger(__name__)
 _PRESET = ("model", "preset")
 """Key whose override replaces the section: otherwise the file's sizes would undo the preset."""
+_PATHS = {"source", "target", "path", "init_from", "from", "adapter", "ensemble"}
+"""Keys with paths of files and folders."""
 _LOCATION = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
 """Keys whose override clears `corpus`, which would otherwise take precedence."""
 
 
-def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool = False) -> Config:
     """Read a YAML 1.2 file, apply `KEY=VALUE` overrides, and validate the result.
 
     Raises ConfigError with all problems at once, each with its line, dotted key and nearest valid
-    name. Rules across fields are checked once the fields themselves are valid.
+    name. Rules across fields are checked once the fields themselves are valid. The relative paths
+    of a run's config are looked for in the folder of its training too, unless `as_recorded`.
     """
+    if path.suffix not in {".yaml", ".yml"} and (run := _find_run(path)):
+        stored = run / CONFIG_FILE
+        raise ConfigError(f"{path}: is a file of a run, not a config; that is {stored}")
     document = read_document(path)
     for key, default in REMOVED_DEFAULTS.items():
         document = replace(document, values=_without(document.values, key.split("."), default))
-    if path.name == CONFIG_FILE and any((path.parent / name).exists() for name in _BESIDE_STORED):
+    if path.name == CONFIG_FILE and _is_stored(path):
         values, ignored = _with_present_keys(document.values)
+        if not as_recorded:
+            values = _with_found_paths(values, path.parent)
         document = replace(document, values=values)
         if ignored:
             _logger.warning("%s: ignored, from an earlier version: %s", path, ", ".join(ignored))
     document = reduce(_with_override, overrides, document)
     return validate_document(Config, document, file=str(path))
+
+
+def _is_stored(config: Path) -> bool:
+    """Return True for a config that `mt` has written, by its neighbours."""
+    return any((config.parent / name).exists() for name in _BESIDE_STORED)
+
+
+def _with_found_paths(values: dict[str, Any], run: Path) -> dict[str, Any]:
+    """Return the values of a run's config with the paths that lead nowhere from this folder.
+
+    They are relative to the folder of the training, which the run records. A run that has moved
+    with its project has it above itself.
+    """
+    places = [*run.resolve().parents]
+    with suppress(OSError, RunError, KeyError, TypeError):
+        recorded = read_json(run / ENVIRONMENT_FILE, dict[str, Any])["folder"]
+        places.insert(0, Path(recorded))
+
+    def find(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: find(name, item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [find(key, item) for item in value]
+        if key not in _PATHS or not isinstance(value, str) or "://" in value:
+            return value
+        if expand_home(value).exists():
+            return value
+        found = (place / value for place in places if (place / value).exists())
+        return str(next(found, value))
+
+    return {name: find(name, value) for name, value in values.items()}
+
+
+def _find_run(path: Path) -> Path | None:
+    """Return the run or export with a file up to two folders below it."""
+    stored = (folder / CONFIG_FILE for folder in path.parents[:3] if path.is_file())
+    return next(
+        (config.parent for config in stored if config.is_file() and _is_stored(config)), None
+    )
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:

@@ -198,6 +198,7 @@ def _problem(
         text = f"{_shown(value)} does not have the right form: {place.field.description}"
     elif kind in _MESSAGES:
         text = _MESSAGES[kind].format(shown=_shown(value), value=value, **details.get("ctx", {}))
+        text += _HINTS.get((kind, place.dotted), "")
     else:
         message = details["msg"]
         text = f"{message[0].lower()}{message[1:]}, got {_shown(value)}"
@@ -247,6 +248,9 @@ _MESSAGES = {
     "multiple_of": "{value} is not a multiple of {multiple_of}",
 }
 """Messages by pydantic's error type."""
+_HINTS = {
+    ("missing", "data.valid"): "; `valid: {held_out: 1000}` takes 1000 pairs of the training corpus"
+}
 
 
 def _shown(value: Any) -> str:

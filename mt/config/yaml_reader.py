@@ -12,7 +12,8 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mt.errors import ConfigError, did_you_mean
-from mt.files import read_bytes
+from mt.files import name_runs, read_bytes
+from mt.runs import CONFIG_FILE
 
 Keys = tuple[str, ...]
 """Path of a value: `("model", "norm")` is `model.norm`."""
@@ -64,10 +65,17 @@ class Document:
 
 def read_document(path: Path) -> Document:
     """Read a YAML file; raise ConfigError, with the line, unless it holds one mapping."""
+    if path.is_dir():
+        inside = path / CONFIG_FILE
+        hint = f"; a config is in it, {inside}" if inside.is_file() else ""
+        raise ConfigError(f"{path}: is a folder, a config was expected{hint}")
     try:
         text = read_bytes(path, limit=LARGEST_CONFIG, error=ConfigError).decode("utf-8-sig")
     except FileNotFoundError:
-        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.yaml")])
+        names = [file.name for file in path.parent.glob("*.yaml")]
+        near = did_you_mean(path.name, names) or (
+            "" if path.suffix else name_runs(path.parent, CONFIG_FILE)
+        )
         raise ConfigError(f"{path}: no such file{near}") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import sentencepiece
 
 from mt.errors import ConfigError, RunError, did_you_mean, listed
-from mt.files import read_bytes, read_json, replace_file, write_json
+from mt.files import is_present, read_bytes, read_json, replace_file, write_json
 from mt.runs import LARGEST_MODEL, TokenizerManifest
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -296,7 +296,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
     models = {}
     for name, checksum in manifest.sha256.items():
         path = folder / name
-        if not path.is_file():
+        if not is_present(path):
             raise RunError(f"{path}: missing; restore it, the tokenizer cannot be used without it")
         models[name] = read_bytes(path, limit=LARGEST_MODEL)
         if hashlib.sha256(models[name]).hexdigest() != checksum:

@@ -131,7 +131,7 @@ class RobustnessCard:
         rows = [("source", "lines", "BLEU", "drop", "chrF2", "drop")]
         for record in self.as_record()["variants"]:
             scores = [record["bleu"], record["chrf"]]
-            cells = [f"{score[key]:.2f}" for score in scores for key in ("score", "drop")]
+            cells = [f"{score[key]:z.2f}" for score in scores for key in ("score", "drop")]
             rows.append((record["name"], f"{record['lines']:,}", *cells))
         untouched = self.scored[0].scores.scores()
         signatures = align_columns([(score.name, score.signature) for score in untouched])

@@ -204,7 +204,7 @@ def read_info(run: Path) -> RunInfo:
     hashes, and if a record cannot be read.
     """
     check_run_folder(run)
-    config = load_config(run / CONFIG_FILE)
+    config = load_config(run / CONFIG_FILE, as_recorded=True)
     exported = read_verified_export(run) if is_exported(run) else None
     model = provenance = None
     if (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():

@@ -46,6 +46,7 @@ from mt.runs import (
     TOKENIZER_FOLDER,
     Exported,
     Quantization,
+    check_run_folder,
     exported_details,
     is_exported,
     read_description,
@@ -129,7 +130,7 @@ class Parity:
         if self.run.bleu is not None and self.export.bleu is not None:
             difference = self.export.bleu - self.run.bleu
             if abs(difference) >= MAX_BLEU_DIFFERENCE:
-                return f"BLEU differs by {difference:+.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
+                return f"BLEU differs by {difference:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
         return None
 
     def as_text(self) -> str:
@@ -175,6 +176,7 @@ def export_ctranslate2(
     `output` holds other files, or there is no sample.
     """
     require_ctranslate2()
+    check_run_folder(run)
     check_output_folder(output)
     if sample and resolved(sample).is_relative_to(resolved(output)):
         raise UserError(f"{sample}: is in {output}, which would be replaced")
@@ -304,6 +306,7 @@ def export_huggingface(
     parity.json, only if the translations are equal. Raises UserError before anything is written
     if the run cannot be exported, `output` exists, or there is no sample.
     """
+    check_run_folder(run)
     if output.exists():
         raise RunError(f"{output}: exists already; name a new folder")
     check_output_folder(output)

@@ -211,7 +211,7 @@ def _format_cells(
     common = values.keys() & base.keys()
     if not common:
         return mean, "-"
-    return mean, f"{fmean(values[seed] - base[seed] for seed in common):+.{digits}f}"
+    return mean, f"{fmean(values[seed] - base[seed] for seed in common):+z.{digits}f}"
 
 
 def _log(message: str) -> None:

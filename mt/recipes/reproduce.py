@@ -178,7 +178,7 @@ def compare_with_published(
     If the protocols differ, or the source does not state a setting, the first such setting takes
     the place of the difference.
     """
-    outcome = f"{round(measured.value - published.score, 2):+.2f}"
+    outcome = f"{round(measured.value - published.score, 2):+z.2f}"
     if seed_tolerance:
         outcome += f", seeds vary by ± {seed_tolerance:.2f}"
     if difference := _protocol_difference(published.protocol, measured.signature):

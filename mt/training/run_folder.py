@@ -287,6 +287,7 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
         "mt": __version__,
         "python": platform.python_version(),
         "packages": versions,
+        "folder": str(Path.cwd()),  # relative paths of the config begin there
         "system": platform.platform(),
         "processor": _processor_name(),
         "cpu_count": os.cpu_count(),

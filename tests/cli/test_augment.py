@@ -87,6 +87,22 @@ def test_one_of_several_translations_of_a_config_is_taken(
     assert one != two
 
 
+def test_work_without_a_pair_left_is_an_error_after_the_counts(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
+) -> None:
+    blank, candidates = tmp_path / "blank.en", tmp_path / "by.tsv"
+    blank.write_text("\n \n\n")
+    candidates.write_text("one two\t\nthree four\t\n")
+    by_run = ("distill", finished_run, blank, "--device", "cpu")
+    by_file = ("distill", tiny_recipe, "--from", candidates)
+    for call, lines, reason in ((by_run, 3, "blank line"), (by_file, 2, "empty")):
+        for _ in range(2):  # the same command again
+            status, out, err = program(*call, "--out", tmp_path / "out")
+            assert status == 2
+            assert reason in out
+            assert err.splitlines()[-1].startswith(f"error: no pair is left of {lines} lines; ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

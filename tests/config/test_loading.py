@@ -95,7 +95,7 @@ def test_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
         "multi30k-en-de": "no such file; did you mean `multi30k-en-de.yaml`?",
         "wholly-different.yaml": "no such file",
         "nowhere/a.yaml": "no such file",
-        ".": "is not a regular file",
+        ".": "is a folder, a config was expected",
     }.items():
         with pytest.raises(ConfigError) as error:
             load_config(tmp_path / path)

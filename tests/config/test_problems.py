@@ -149,7 +149,8 @@ def test_missing_keys_are_named(refuse: Refuse) -> None:
         "FILE: 3 problems",
         "FILE:2: `data.target_language`: required, but missing",
         "FILE:2: `data.train`: required, but missing",
-        "FILE:2: `data.valid`: required, but missing",
+        "FILE:2: `data.valid`: required, but missing; `valid: {held_out: 1000}` takes 1000 pairs "
+        "of the training corpus",
     ]
 
 
