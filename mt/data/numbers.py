@@ -69,7 +69,7 @@ def lost_numbers(source: str, translation: str) -> list[str]:
     any number of a source of which the translation seems to lack more.
     """
     lacking, others, in_words = _compare(source, translation)
-    if len(lacking) <= others + in_words or _is_shortened(source, translation):
+    if in_words or len(lacking) <= others or _is_shortened(source, translation):
         return []
     matched = {number.span() for number in NUMBER.finditer(lacking[0].string)}
     matched -= {number.span() for number in lacking}
