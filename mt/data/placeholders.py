@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mt.errors import listed
 
-_WIDTH = r"(?:\*(?:\d+\$)?|\d+)?(?:\.(?:\*(?:\d+\$)?|-?\d+)?)?"
+_WIDTH = r"(?:\*(?:\d++\$)?|\d++)?(?:\.(?:\*(?:\d++\$)?|-?\d++)?)?"
 """Width and precision."""
 _LENGTH = "(?:hh|ll|I64|I32|[hlLqjztw])?"
 
@@ -16,7 +16,7 @@ def _printf(
     conversions: str,
     *,
     argument: str = r"\d+\$",
-    flags: str = "[-+#0',(I]*",
+    flags: str = "[-+#0',(I]*+",
     length: str = _LENGTH,
 ) -> str:
     """Return the pattern of a printf.
@@ -24,14 +24,14 @@ def _printf(
     After a space, a word that begins with the conversion is a part of it: `50% discount` has `% d`.
     """
     head, tail = rf"%(?:{argument})?{flags}", rf"{_WIDTH}{length}(?:{conversions})"
-    return rf"%%|{head} [-+ #0]*{tail}[A-Za-z]*|{head}{tail}"
+    return rf"%%|{head} [-+ #0]*+{tail}[A-Za-z]*|{head}{tail}"
 
 
 _C = r"[diouxXcsfFeEgGaApnmCSbB]|<PRI\w+>"
 _BRACES = r"\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*+\}"
 _TILDE = r"~(?:[-+]?\d+|'.|[vV#])?(?:,(?:[-+]?\d+|'.|[vV#])?)*[:@]*(?s:.)"
 _GCC = (
-    r"%(?:\d+\$)?[-+ #0q]*(?:\d+|\*)?(?:\.(?:\d+|\*(?:\d+\$)?))?(?:hh|ll|[hlLjztw])?"
+    r"%(?:\d+\$)?[-+ #0q]*+(?:\d++|\*)?(?:\.(?:\d+|\*(?:\d+\$)?))?(?:hh|ll|[hlLjztw])?"
     r"[A-Za-z<>(){}'%]"
 )
 SYNTAXES = {
@@ -51,7 +51,7 @@ SYNTAXES = {
     "lisp": _TILDE,
     "elisp": _printf("[sSdoxXeEfgGicu]"),
     "librep": _printf("[sSdoxXic]"),
-    "ruby": r"%[-+ #0]*(?:<\w+>)?[-+ #0\d.*]*\{[^{}]*\}|"
+    "ruby": r"%[-+ #0]*+(?:<\w+>)?[-+ #0\d.*]*+\{[^{}]*\}|"
     + _printf("[diouxXeEfFgGaAcspbB]", argument=r"\d+\$|<[^<>]+>"),
     "sh": r"\$\{[^{}]*\}|\$[A-Za-z_][A-Za-z0-9_]*",
     "sh-printf": _printf(_C),
@@ -69,7 +69,7 @@ SYNTAXES = {
     "tcl": _printf("[diouxXcsfeEgG]"),
     "perl": _printf("v?[csdiouxXeEfgGbBpnDUOF]"),
     "perl-brace": r"\{[A-Za-z_]\w*\}",
-    "php": _printf("[bcdeEfFgGhHosuxX]", flags="(?:[-+0]|'.)*", length=""),
+    "php": _printf("[bcdeEfFgGhHosuxX]", flags="(?:[-+0]|'.){0,9}+", length=""),
     "gcc-internal": _GCC,
     "gfc-internal": _GCC,
     "ycp": r"%[1-9%]",
@@ -103,11 +103,11 @@ _GENERAL = "|".join(
         r"\{\s*+\w++\s*+,\s*+(?:number|date|time|choice|spellout|ordinal|duration)\b[^{}\n]*+\}",
         r"\{\s*+[A-Z_]++\([^{}()\n]*+\)\s*+\}",  # function of Fluent
         r"\{[\w.\[\]]*+(?:![rsa])?(?:,\s*+-?\d++)?:(?:\s?[<>^=%]|[^{}\s])[^{}\n]*+\}",
-        rf"%\([^()\n]++\)[-+ #0]*{_WIDTH}[hlL]?[diouxXeEfFgGcrsa]{_END}",
-        rf"%\d+\$[-+#0']*{_WIDTH}{_LENGTH}[diouxXcsfFeEgGaApn@]",
-        rf"{_NO_PERCENTAGE}%[-+#0']*{_WIDTH}{_LENGTH}(?:[diouxXcsfFeEgGaApnr@]{_END}|<PRI\w+>)",
+        rf"%\([^()\n]++\)[-+ #0]*+{_WIDTH}[hlL]?[diouxXeEfFgGcrsa]{_END}",
+        rf"%\d+\$[-+#0']*+{_WIDTH}{_LENGTH}[diouxXcsfFeEgGaApn@]",
+        rf"{_NO_PERCENTAGE}%[-+#0']*+{_WIDTH}{_LENGTH}(?:[diouxXcsfFeEgGaApnr@]{_END}|<PRI\w+>)",
         rf"(?<!\d)%{_LENGTH}[diouxXcsfFeEgGaApnr@]{_END}|%[sdif@]{_END}",
-        r"%<\w+>[-+#0]*[\d.]*[diouxXeEfgGcs]",
+        r"%<\w+>[-+#0]*+[\d.]*+[diouxXeEfgGcs]",
         r"(?<![\w%])%[A-Za-z_][\w.-]++%(?![\w%])|%%(?:[A-Za-z_]\w++%%)?",
         r"(?<![\d%])%L?[1-9](?:%(?![\dL]))?(?![A-Za-z0-9_%])|%\|[\d$\w.]+\|",
         r"\$t\([^()\n]*+\)",

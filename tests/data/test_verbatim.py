@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mt.data.placeholders import GENERAL, find_syntax
 from mt.data.verbatim import (
     change_words,
     copied_parts,
@@ -222,6 +223,16 @@ def test_time_is_linear(part: str) -> None:
         extract_verbatim(text)
         missing_verbatim(text, "")
         assert time.process_time() - started_at < 2
+
+
+@pytest.mark.parametrize("flag", ["", "c", "python", "php", "java", "lisp", "ruby", "gcc-internal"])
+def test_time_is_linear_in_each_syntax(flag: str) -> None:
+    pattern = find_syntax(frozenset({f"{flag}-format"})).hidden if flag else GENERAL.pattern
+    started_at = time.process_time()
+    for start in ("%", "{", "~"):
+        for part in ("0", " ", "'%", start):
+            assert list(pattern.finditer(start + part * (20_000 // len(part)))) is not None
+    assert time.process_time() - started_at < 1
 
 
 @given(
