@@ -270,7 +270,7 @@ def translate_document(
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-            for translation, links in translate_texts(translator, texts):
+            for translation, links in translate_texts(translator, texts, options):
                 log_notes(translation, "text")
                 if report is not None:
                     report.write(report_line(translation).encode())
@@ -303,14 +303,13 @@ def _count_texts(document: SourceDocument, options: Options) -> int:
 
 
 def translate_texts(
-    translator: Translator, texts: Iterator[DocumentText]
+    translator: Translator, texts: Iterator[DocumentText], options: Options
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
     """Yield the translation of each text, with its links if the text has tags."""
     texts, copies = tee(texts)
     translations = translator.stream(text.text for text in copies)
     while window := list(islice(translations, translator.look_ahead)):
-        target = translator.direction.target
-        has_links = [text.needs_links(target) for text in islice(texts, len(window))]
+        has_links = [text.needs_links(options.target) for text in islice(texts, len(window))]
         links = iter(translator.find_links([*compress(window, has_links)]))
         for translation, needs_links in zip(window, has_links, strict=True):
             text_links = next(links) if needs_links else None

@@ -119,7 +119,9 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
     options = Options("file", "en", "en")
 
     def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-        return (TranslatedLine(line.text) for line, _ in translate_texts(translator, texts))
+        return (
+            TranslatedLine(line.text) for line, _ in translate_texts(translator, texts, options)
+        )
 
     for _ in range(count):
         text = _plain_text(random)
