@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 # Errors of file systems without locks.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
+_NO_LOCKS = {
+    *(errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL),
+    524,  # ENOTSUPP of Linux, which has no name in Python
+}
 # Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 
@@ -74,24 +77,27 @@ def open_aside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[None]:
+def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[bool]:
     """Exclude other processes by a lock file; wait for the holder, or raise `busy`.
 
-    No-op without file locks, as on Windows and some network file systems.
+    Yields False without file locks, as on Windows and some network file systems: other processes
+    are then not excluded.
     """
+    is_locked = True
     with path.open("a") as file:
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ImportError:
-            pass
+            is_locked = False
         except BlockingIOError as error:
             raise busy or error from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-        yield
+            is_locked = False
+        yield is_locked
 
 
 def put_in_place(folder: Path, output: Path) -> None:

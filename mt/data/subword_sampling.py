@@ -59,14 +59,16 @@ def draw_store(
     """Return the pairs of a store in the tokens of an epoch, drawn unless the cache has them.
 
     The tokens follow from seed, epoch and text. Ranks of one host share the file: the first draws,
-    the others wait. Raises `CancelledError` soon after `is_cancelled` returns True.
+    the others wait; without file locks, each draws. Raises `CancelledError` soon after
+    `is_cancelled` returns True.
     """
     path = find_epoch_file(store, sampling, epoch)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with lock_file(path.parent / ".lock"):
+    with lock_file(path.parent / ".lock") as is_locked:
         if drawn := open_store(path):
             return drawn
-        for unfinished in path.parent.glob(f".{path.name}.*"):
+        # Without a lock, another rank may be writing one.
+        for unfinished in path.parent.glob(f".{path.name}.*") if is_locked else ():
             unfinished.unlink()
         sides = (tokenizer.source, sampling.source), (tokenizer.target, sampling.target)
         source, target = (BpeDropout(vocabulary, dropout) for vocabulary, dropout in sides)

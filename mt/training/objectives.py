@@ -58,12 +58,18 @@ def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Mod
     return TrainingPass(model, training.label_smoothing, loss_of)
 
 
-def should_compile(training: TrainingConfig, device: torch.device) -> bool:
-    """Return whether `training.compile: auto` compiles a training on this device."""
+def should_compile(
+    training: TrainingConfig, device: torch.device, updates: int | None = None
+) -> bool:
+    """Return whether `training.compile: auto` compiles a training on this device.
+
+    `updates` is the number that a budget will choose for `max_updates`.
+    """
+    updates = training.max_updates if updates is None else updates
     if device.type != "cuda" or training.guided_alignment or training.recompute == "on":
         return False
-    if training.max_updates is not None:
-        is_long = training.max_updates >= _LEAST_UPDATES
+    if updates is not None:
+        is_long = updates >= _LEAST_UPDATES
     else:
         is_long = training.budget_seconds is None or training.budget_seconds >= _LEAST_SECONDS
     header = Path(sysconfig.get_path("include"), "Python.h")
@@ -314,6 +320,8 @@ class GuidedPass(nn.Module):
             sums: LossSums = self.plain(batch)
         aligned = self.table.align(batch.source, batch.target_out)
         attention = weights[0].gather(2, aligned.clamp(min=0)[:, :, None])[:, :, 0]
+        # Without labels, a batch still has targets.
+        aligned, attention = (each.flatten()[batch.real] for each in (aligned, attention))
         nll = -attention.clamp(min=torch.finfo(attention.dtype).tiny).log()[aligned >= 0].sum()
         return replace(sums, objective=sums.smoothed + self.weight * nll)
 

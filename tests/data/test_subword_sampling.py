@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import math
 import subprocess
@@ -239,6 +240,25 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
     path.write_bytes(path.read_bytes()[:-100])
     assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert f"{path}: damaged" in caplog.text
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, 524])
+def test_file_system_without_locks_draws_and_keeps_the_files_of_other_ranks(
+    number: int, plain: PairStore, epochs: DrawnEpochs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0))
+    path = find_epoch_file(plain, SAMPLING, 0)
+    path.unlink()
+    other = path.with_name(".0.arrow.999999")
+    other.write_bytes(b"another rank writes this")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert ids(epochs.open(0)) == wanted
+    assert other.exists()
+    other.unlink()
 
 
 def test_failed_draw_is_raised_when_its_epoch_is_opened(

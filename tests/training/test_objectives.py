@@ -206,6 +206,25 @@ def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
     assert sums.objective > sums.smoothed
 
 
+@pytest.mark.parametrize("objective", ["plain", "r_drop", "guided"])
+def test_batch_without_labels_has_no_loss_and_no_gradient(
+    objective: str, table: TranslationTable
+) -> None:
+    """A rank without sentences takes part with the batch of another one."""
+    model = transformer(decoder_layers=2)
+    passes = {
+        "plain": TrainingPass(model, 0.1),
+        "r_drop": RDropPass(model, 0.1, 5.0),
+        "guided": GuidedPass(model, 0.1, 0.5, table),
+    }
+    sums = passes[objective](collate(examples(5)).without_targets())
+    sums.objective.backward()
+    assert [sums.objective.item(), sums.smoothed.item(), sums.tokens] == [0.0, 0.0, 0]
+    found = [each.grad for each in model.parameters() if each.grad is not None]
+    assert found
+    assert not any(each.any() for each in found)
+
+
 def test_attention_learns_the_alignment(table: TranslationTable) -> None:
     pairs = examples(60)
     batch = collate(pairs)
