@@ -120,7 +120,16 @@ class EvaluationConfig(Section):
     """BLEU and chrF by sacreBLEU."""
 
     bleu_tokenizer: Literal[
-        "auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "already-tokenized"
+        "auto",
+        "13a",
+        "zh",
+        "ja-mecab",
+        "ko-mecab",
+        "char",
+        "intl",
+        "flores200",
+        "flores101",
+        "already-tokenized",
     ] = "auto"
     """sacreBLEU's tokenizer; `auto`: by target language; `already-tokenized`: split at spaces."""
     expected: dict[str, Band] = Field(default_factory=dict)

@@ -14,7 +14,13 @@ from mt.data.filters import (
     is_blank,
 )
 from mt.errors import DataError, UserError, did_you_mean, listed
-from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, count_form
+from mt.evaluation.scores import (
+    TOKENIZER_BY_LANGUAGE,
+    Evaluation,
+    choose_tokenizer,
+    count_form,
+    why_unable_to_rank,
+)
 from mt.files import require_file, resolved
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
@@ -55,6 +61,7 @@ class TextChecks:
                 raise UserError(f"--allow {reason}: unknown{near}")
         self._allow = frozenset(allow)
         self._forced: dict[str, None] = {}
+        self._tokenizer = "auto"
 
     @property
     def forced(self) -> str:
@@ -77,18 +84,19 @@ class TextChecks:
 
         Log a warning if 13a may not find the words of the language.
         """
-        tokenizer = choose_tokenizer(language, tokenizer)
+        tokenizer = self._tokenizer = choose_tokenizer(language, tokenizer)
         right = TOKENIZER_BY_LANGUAGE.get(base_language(language))
         if tokenizer != "13a":
             return tokenizer
-        if right:
+        if right and right != "flores200":  # its model may be missing
             message = f"BLEU tokenizer `13a` splits words at spaces and is not for `{language}`"
             self.refuse("13a", f"{message}; the right one is `{right}`")
         elif written_without_spaces(language):
             _logger.warning(
                 "note: `%s` is written without spaces, so BLEU with 13a counts a sentence as one "
-                "word; use chrF, or the BLEU tokenizer `char`",
+                "word; use chrF, or the BLEU tokenizer `char`%s",
                 language,
+                f" or `{right}`" if right else "",
             )
         elif not scripts_of(language):
             _logger.warning(
@@ -194,7 +202,13 @@ class TextChecks:
     def _check_forms(
         self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
-        own = count_form(hypotheses.lines, language)
+        own, split_at_spaces = count_form(hypotheses.lines, language), self._tokenizer == "13a"
+        if not (split_at_spaces and written_without_spaces(language)):  # noted already
+            lines = references[0].lines
+            if reason := why_unable_to_rank(
+                lines, target_language=language, tokenizer=self._tokenizer
+            ):
+                _logger.warning("note: BLEU hardly counts these texts: %s; use chrF", reason)
         for reference in references:
             right = count_form(reference.lines, language)
             sides = (hypotheses.name, own), (reference.name, right)

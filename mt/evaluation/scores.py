@@ -4,15 +4,25 @@ All scores of the project are computed here, on raw text. sacreBLEU: Post 2018, 
 in Reporting BLEU Scores".
 """
 
+import functools
+import http.client
+import logging
 import re
+import shutil
+import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.tokenizers import tokenizer_spm
+from sentencepiece import SentencePieceProcessor
 from tqdm import tqdm
 
 from mt.config.decoding import MEANT_TOKENIZERS
@@ -26,9 +36,11 @@ from mt.data.filters import (
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
+from mt.files import replace_file
 from mt.languages import base_language, describe_country, written_without_spaces
 from mt.tables import align_columns
 
+_logger = logging.getLogger(__name__)
 _MANY = 0.25
 """Share of tokenised-looking lines from which a text counts as tokenised; plain text has few."""
 _FEW = 0.1
@@ -107,13 +119,30 @@ def label_form(references: Sequence[Sequence[str]], language: str) -> str:
     return ",".join(name for name, is_shared in shared.items() if is_shared)
 
 
-TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+_SENTENCEPIECE = ("flores200", "flores101")
+"""BLEU tokenizers of FLORES (NLLB Team 2022), whose models are downloaded at first use."""
+TOKENIZER_BY_LANGUAGE = {
+    **{"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"},
+    **dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "flores200"),
+}
 """BLEU's tokenizer by `base_language` of the target; 13a for other languages."""
+_SPLITTING_AT_SPACES = ("13a", "intl")
 TOKENIZERS = {
     **{name: name for name in ("13a", "zh", "ja-mecab", "ko-mecab", "char", "intl")},
+    **{name: name for name in _SENTENCEPIECE},
     "already-tokenized": "none",
 }
 """Names of BLEU's tokenizers here and in sacreBLEU."""
+_DOWNLOAD_SECONDS = 10.0
+"""Longest time without an answer."""
+_RANKED_WORDS = 4
+"""Words of a text below which it has no 4-gram, so that BLEU does not count it."""
+_RANKED_SHARE = 0.5
+"""Share of such texts from which BLEU does not rank translations."""
+_LONGEST_WORD = 15
+"""Mean length from which words are sentences without spaces; Greenlandic has about 11."""
+_SAMPLES, _LEVEL = 2000, 0.05
+"""Samples of the paired bootstrap, and its two-sided level."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
 
@@ -303,21 +332,92 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     """Return BLEU's tokenizer for a target language.
 
     `auto` chooses `zh` for Chinese of every kind (zh-CN, zh_Hant, lzh, yue, wuu), MeCab for
-    Japanese and Korean, else `13a`, but never `already-tokenized`, which scores text as it is.
+    Japanese and Korean, `flores200` for other languages without spaces between words if its model
+    is at hand, else `13a`, but never `already-tokenized`, which scores text as it is.
 
-    Raises UserError for an invalid language code, an unknown tokenizer and a missing package.
+    Raises UserError for an invalid language code, an unknown tokenizer, a missing package, and a
+    missing model of a tokenizer that is named.
     """
     if message := describe_country(target_language):
         raise UserError(f"target language {message}")
     if tokenizer == "auto":
         tokenizer = TOKENIZER_BY_LANGUAGE.get(_checked_language(target_language), "13a")
+        if tokenizer in _SENTENCEPIECE:
+            is_usable = written_without_spaces(target_language) and not why_missing(tokenizer)
+            tokenizer = tokenizer if is_usable else "13a"
     if tokenizer not in TOKENIZERS:
         near = did_you_mean(MEANT_TOKENIZERS.get(tokenizer, tokenizer), TOKENIZERS)
         known = f"; known: auto, {', '.join(TOKENIZERS)}"
         raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown{near or known}")
-    if tokenizer in _EXTRA_BY_TOKENIZER:
+    if tokenizer in (*_EXTRA_BY_TOKENIZER, *_SENTENCEPIECE):
         _bleu(tokenizer)
     return tokenizer
+
+
+@functools.cache
+def why_missing(tokenizer: str) -> str:
+    """Return why a SentencePiece model of sacreBLEU cannot be used; "" if it can.
+
+    A model that is not in sacreBLEU's folder is downloaded, in one attempt of this process.
+    """
+    url = tokenizer_spm.SPM_MODELS[tokenizer]["url"]
+    folder: str = tokenizer_spm.SACREBLEU_DIR  # type: ignore[attr-defined]
+    path = Path(folder, "models", PurePosixPath(url).name)
+    try:
+        if not path.is_file():
+            _logger.info("downloading %s for BLEU", url)
+            with urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as response:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replace_file(path) as part, part.open("wb") as file:
+                    shutil.copyfileobj(response, file)
+        SentencePieceProcessor().Load(str(path))
+    except (OSError, http.client.HTTPException) as error:
+        return f"its model cannot be downloaded ({error}): put {url} at {path}"
+    except RuntimeError:
+        return f"{path} is damaged: delete it"
+    return ""
+
+
+def why_unable_to_rank(
+    references: Sequence[str], *, target_language: str, tokenizer: str = "auto"
+) -> str:
+    """Return why BLEU cannot rank translations with these references; "" if it can."""
+    name = choose_tokenizer(target_language, tokenizer)
+    if name in _SPLITTING_AT_SPACES and written_without_spaces(target_language):
+        better = TOKENIZER_BY_LANGUAGE.get(base_language(target_language))
+        reason = f"; {better}: {why_missing(better)}" if better in _SENTENCEPIECE else ""
+        return f"BLEU with {name} finds no words in `{target_language}`{reason}"
+    tokenize = _bleu(name).tokenizer
+    words = [len(tokenize(line).split()) for line in references]
+    long_enough = sum(count >= _RANKED_WORDS for count in words)
+    if long_enough < _RANKED_SHARE * len(words):
+        return f"only {long_enough:,} of {len(words):,} references have {_RANKED_WORDS} words"
+    length = sum(map(len, references)) / max(sum(words), 1)
+    if length > _LONGEST_WORD:
+        return f"BLEU with {name} finds words of {length:.0f} characters"
+    return ""
+
+
+def is_better_than_chance(
+    counts: NDArray[Any],
+    other: NDArray[Any],
+    score: Callable[[NDArray[Any]], float],
+    *,
+    comparisons: int = 1,
+) -> bool:
+    """Return True if the first of two systems has a better score by more than chance.
+
+    `counts` and `other` [N K] are statistics of the same N texts, whose sum has a `score`. Paired
+    bootstrap (Koehn 2004) with a fixed seed, at 5 % divided by the number of `comparisons`.
+    """
+    level, random, wins = _LEVEL / comparisons, np.random.default_rng(1), 0
+    differing = int((counts != other).any(axis=1).sum())
+    if 2.0 ** (1 - differing) > level:  # the least p-value of an exact test
+        return False
+    for _ in range(_SAMPLES):
+        drawn = np.bincount(random.integers(len(counts), size=len(counts)), minlength=len(counts))
+        wins += score(drawn @ counts) > score(drawn @ other)
+    return wins > (1 - level / 2) * _SAMPLES
 
 
 def _checked_language(language: str) -> str:
@@ -333,7 +433,8 @@ def _checked_language(language: str) -> str:
 
 
 def _bleu(tokenizer: str) -> BLEU:
-
+    if tokenizer in _SENTENCEPIECE and (problem := why_missing(tokenizer)):
+        raise UserError(f"BLEU tokenizer `{tokenizer}`: {problem}, or choose `char`")
     try:
         # `force` does not change a score; it silences a warning that TextChecks replaces.
         return BLEU(tokenize=TOKENIZERS[tokenizer], force=True)

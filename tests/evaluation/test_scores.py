@@ -1,14 +1,18 @@
 import gzip
-from collections.abc import Sequence
+import re
+import urllib.request
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.tokenizers import tokenizer_spm
 
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import (
@@ -17,9 +21,13 @@ from mt.evaluation.scores import (
     choose_tokenizer,
     count_form,
     evaluate,
+    is_better_than_chance,
     label_form,
     measure_off_target,
+    why_missing,
+    why_unable_to_rank,
 )
+from tests.factories import foreign_vocabulary
 
 ENGLISH = ["The cat sat on the mat.", "It is raining hard, isn't it?", ""]
 ENGLISH_A = ["The cat sat on a mat.", "It's raining hard, isn't it?", "One line is missing."]
@@ -156,6 +164,108 @@ def test_published_scores_of_wmt22_are_reproduced(pair: str, names: str, corpora
 def test_target_language_chooses_the_tokenizer(languages: list[str], tokenizer: str) -> None:
     assert {choose_tokenizer(language) for language in languages} == {tokenizer}
     assert choose_tokenizer(languages[0], "char") == "char"
+
+
+@pytest.fixture
+def sentencepiece_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the empty folder of sacreBLEU's models; no server can be reached."""
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(urllib.request, "urlopen", unreachable)
+    why_missing.cache_clear()
+    yield tmp_path / "models"
+    why_missing.cache_clear()
+
+
+THAI = ["แมวนั่งอยู่บนโต๊ะในครัว", "เด็กกินข้าวที่บ้านกับแม่"]
+
+
+@pytest.mark.parametrize("language", ["th", "lo", "km", "my", "bo", "dz", "tha", "khm", "my-MM"])
+def test_languages_without_word_boundaries_are_scored_with_flores200_where_its_model_is(
+    language: str, sentencepiece_models: Path
+) -> None:
+    assert choose_tokenizer(language) == "13a"
+    assert not sentencepiece_models.exists()
+    reason = why_unable_to_rank(THAI, target_language=language)
+    place = sentencepiece_models / "flores200sacrebleuspm"
+    assert re.search(rf"`{language}`; flores200: .*no route to host.*at {place}$", reason)
+    sentencepiece_models.mkdir()
+    place.write_bytes(foreign_vocabulary(THAI, 60).processor.serialized_model_proto())
+    assert choose_tokenizer(language) == "13a"  # one attempt a process: no score in between
+    why_missing.cache_clear()
+    assert choose_tokenizer(language) == "flores200"
+    assert why_unable_to_rank(THAI, target_language=language) == ""
+    scores = evaluate(THAI, [THAI], target_language=language)
+    assert scores.bleu.value == pytest.approx(100)
+    assert "|tok:flores200|" in scores.bleu.signature
+    assert choose_tokenizer(f"{language.partition('-')[0]}-Latn") == "13a"
+
+
+def test_named_tokenizer_without_its_model_is_one_line(sentencepiece_models: Path) -> None:
+    for tokenizer in ("flores200", "flores101"):
+        with pytest.raises(UserError, match=r"^BLEU tokenizer `flores[^\n]*no route[^\n]*`char`"):
+            choose_tokenizer("de", tokenizer)
+    sentencepiece_models.mkdir()
+    (sentencepiece_models / "flores200sacrebleuspm").write_bytes(b"<html>")
+    why_missing.cache_clear()
+    assert choose_tokenizer("th") == "13a"
+    with pytest.raises(UserError, match=r"spm is damaged: delete it"):
+        choose_tokenizer("th", "flores200")
+
+
+LONG_GREEK = ["η γάτα κοιμάται στο σπίτι", "ο σκύλος τρέχει στον κήπο"]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "references", "reason"),
+    [
+        ("de", "auto", ["die kleine Katze schläft", "der Hund"], ""),
+        ("de", "auto", ["Datei öffnen", "Speichern", "die kleine Katze schläft"], "only 1 of 3 re"),
+        ("de", "auto", ["ja", "", "nein"], "only 0 of 3 references have 4 words"),
+        ("ja", "char", ["猫が寝ている"], ""),
+        ("zh", "auto", ["你好", "打开", "保存文件"], "only 1 of 3"),
+        ("zh", "auto", ["打开文件", "保存文件"], ""),
+        ("zh", "13a", ["猫在桌子上睡觉"], "finds no words in `zh`"),
+        ("ii", "auto", ["ꆈꌠꁱꂷ ꀊꀋ ꀌꀍ ꀎꀏ"], "finds no words in `ii`"),
+        ("th", "char", THAI, ""),
+        ("el", "auto", LONG_GREEK, ""),
+        ("ka", "auto", ["კატა სახლში მშვიდად წევს"], ""),
+        ("chr", "auto", ["ᎠᏂᏍᎦᏯ ᎤᏂᏲᏍᏔᏅ ᏗᎦᏙᎵ ᎠᎴ"], ""),
+        ("hi", "auto", ["बिल्ली मेज़ पर सो रही है"], ""),
+        ("ar", "auto", ["القطة نائمة على الطاولة"], ""),
+        # A language that is not in any list, written without spaces.
+        ("khb", "auto", [" ".join(4 * ["".join(map(chr, range(0x1980, 0x19A0)))])], "of 33 char"),
+    ],
+)
+def test_references_show_that_bleu_cannot_rank(
+    language: str, tokenizer: str, references: list[str], reason: str, sentencepiece_models: Path
+) -> None:
+    found = why_unable_to_rank(references, target_language=language, tokenizer=tokenizer)
+    assert (reason in found) if reason else found == ""
+
+
+def test_better_by_more_than_chance() -> None:
+    """Against the exact share of samples, for a mean of differences."""
+    random = np.random.default_rng(5)
+    noise = random.normal(size=(200, 1))
+
+    def compare(shift: float, **keys: int) -> bool:
+        moved = noise + shift + random.normal(scale=0.5, size=(200, 1))
+        return is_better_than_chance(moved, noise, lambda sums: float(sums[0]), **keys)
+
+    assert sum(compare(0.0) for _ in range(40)) <= 4  # 2.5 % on one side
+    assert all(compare(0.15) for _ in range(3))
+    assert not any(compare(-0.15) for _ in range(3))
+    once, of_many = ([compare(0.09, comparisons=n) for _ in range(12)] for n in (1, 50))
+    assert sum(once) > sum(of_many)
+    few = np.ones((5, 1))
+    assert not is_better_than_chance(few, 0 * few, lambda sums: float(sums[0]))
+    many = np.ones((6, 1))
+    assert is_better_than_chance(many, 0 * many, lambda sums: float(sums[0]))
+    assert not is_better_than_chance(many, many, lambda sums: float(sums[0]))
 
 
 def test_already_tokenized_text_is_scored_as_it_is() -> None:
