@@ -44,7 +44,8 @@ class TrainingConfig(Section):
     max_epochs: Count | None = None
     """Maximum number of passes over the corpus."""
     patience: Annotated[Count | None, Automatic] = 10
-    """Stop after this many validations without a better `best_metric`; null: never."""
+    """Stop after this many validations without a better `best_metric` and without a clearly lower
+    loss; null: never."""
     target_tokens_per_update: Annotated[Count, Automatic] = 4096
     """Target tokens per update on any hardware, with end marks and without padding."""
     max_tokens_per_batch: Annotated[Count, Automatic] = 4096
@@ -101,8 +102,8 @@ class TrainingConfig(Section):
     export: Literal["auto", "off", "ctranslate2"] = "auto"
     """Also write RUN/ctranslate2, which translates faster on a CPU, at the end of `mt train`.
     `auto`: if the extra `ctranslate2` is installed and the device is a CPU."""
-    best_metric: Metric = "bleu"
-    """Validation metric that ranks checkpoints."""
+    best_metric: Annotated[Metric, Automatic] = "bleu"
+    """Validation metric that ranks checkpoints; of equal ones, that with the lower loss is best."""
     keep_best: Count = 5
     """Number of best checkpoints to keep."""
     keep_last: Count = 2

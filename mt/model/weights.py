@@ -1,7 +1,7 @@
 """Weights: initialisation, plain tensors, layout, and low-rank adaptation."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -112,6 +112,33 @@ def add_low_rank(model: nn.Module, stacks: Iterable[str], *, rank: int, scale: f
             for name, child in [*module.named_children()]:
                 if type(child) is nn.Linear:
                     setattr(module, name, LowRankLinear(child, rank, scale))
+
+
+def average_tensors(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean of a tensor over several models, in fp32.
+
+    Low-rank matrices are joined instead, so that their product is the mean of the products.
+    """
+    if name.endswith(_DOWN):
+        return torch.cat([*tensors]).float()
+    total = torch.zeros_like(tensors[0], dtype=torch.float64)
+    if name.endswith(_UP):
+        total = torch.cat([*tensors], dim=1).double()
+    else:
+        for tensor in tensors:
+            total += tensor
+    return (total / len(tensors)).float()
+
+
+def load_average(model: nn.Module, tensors: dict[str, Tensor], name: str) -> None:
+    """Copy tensors of `average_tensors` into a model, as `load_parameters` does."""
+    for path, module in model.named_modules():
+        if isinstance(module, LowRankLinear):
+            module.down, module.up = (
+                nn.Parameter(matrix.new_empty(tensors.get(f"{path}{kind}", matrix).shape))
+                for kind, matrix in ((_DOWN, module.down), (_UP, module.up))
+            )
+    load_parameters(model, tensors, name)
 
 
 def merge_low_rank(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:

@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -30,7 +29,7 @@ from torch import Tensor
 from mt.decoding.load import read_tensors
 from mt.errors import RunError
 from mt.files import hash_file, name_errors, read_json, sync, sync_folder, write_json
-from mt.model.weights import load_parameters, parameter_tensors
+from mt.model.weights import average_tensors, load_parameters, parameter_tensors
 from mt.runs import (
     CHECKPOINT_MANIFEST,
     CHECKPOINT_STATE,
@@ -142,15 +141,18 @@ class Checkpoints:
     def average(self, updates: list[int]) -> dict[str, Tensor]:
         """Return the mean of the weights of checkpoints (Vaswani et al. 2017, section 6.1).
 
-        It is computed tensor by tensor, in the memory of one model. Raises RunError for a damaged
-        checkpoint.
+        That of low-rank matrices has a higher rank. It is computed tensor by tensor, in the memory
+        of one model. Raises RunError for a damaged checkpoint.
         """
         paths = [self._valid_path(update) for update in updates]
         try:
             with ExitStack() as stack:
                 files = [stack.enter_context(safe_open(path / MODEL, "pt")) for path in paths]
                 names = files[0].keys()
-                return {name: _mean([file.get_tensor(name) for file in files]) for name in names}
+                return {
+                    name: average_tensors(name, [file.get_tensor(name) for file in files])
+                    for name in names
+                }
         except SafetensorError as error:
             raise RunError(f"{self.folder}: damaged weights of a checkpoint ({error})") from None
 
@@ -265,13 +267,6 @@ def _load(path: Path, learner: Learner) -> TrainState:
         raise RunError(f"{path / OPTIMIZER}: does not fit the config: has other averaged weights")
     learner.average.restore(averaged)
     return state
-
-
-def _mean(tensors: list[Tensor]) -> Tensor:
-    total = torch.zeros_like(tensors[0], dtype=torch.float64)
-    for tensor in tensors:
-        total += tensor
-    return (total / len(tensors)).float()
 
 
 # The manifest.

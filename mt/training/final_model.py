@@ -1,7 +1,7 @@
 """The final model: the mean of checkpoints, at the end of a run and for `mt average`."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import nn
@@ -14,7 +14,7 @@ from mt.errors import RunError
 from mt.evaluation.run_info import render_card, update_card
 from mt.files import open_aside, read_json, replace_file, write_text
 from mt.model.device import select_device
-from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
+from mt.model.weights import load_average, merge_low_rank, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
@@ -22,7 +22,7 @@ from mt.training.progress import Progress
 from mt.training.resolve import resolve_for_device
 from mt.training.run_folder import RunFolder, ends_of, peak_memory_mib
 from mt.training.setup import build_learner, new_model
-from mt.training.state import TrainState
+from mt.training.state import Ranked, TrainState
 from mt.training.validation import Validation, Validator
 
 _logger = logging.getLogger(__name__)
@@ -34,32 +34,41 @@ def write_final_model(
     validator: Validator,
     state: TrainState,
     progress: Progress,
-    validations: Mapping[int, Validation],
+    validations: dict[int, Validation],
 ) -> Validation:
-    """Write the mean of the checkpoints of `training.average`, or the best one if it scores better.
+    """Write the mean of the checkpoints of `training.average`, or a single one if it is better.
 
-    They are compared on the pairs that ranked the checkpoints (`training.validation_pairs`); the
-    model that is written is validated on all. `validations` has those of this process by update.
-    Raises RunError where all checkpoints are damaged.
+    The single one is that of `_choose_single`. They are compared on the pairs that ranked the
+    checkpoints (`training.validation_pairs`); the model that is written is validated on all.
+    `validations` has those of this process by update. Raises RunError where all checkpoints are
+    damaged.
     """
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
-    best = state.best[0].update
-    averaged = [best]
+
+    def validated(update: int) -> Validation:
+        """Return the validation of a checkpoint, repeated after an interruption."""
+        if update not in validations:
+            _load_mean(folder, model, [update])
+            validations[update] = validator.run(training.validation_pairs)
+        return validations[update]
+
+    single = _choose_single(validator, training, state, validated, progress)
+    averaged = [single.update]
     if training.average == "best":
         averaged = sorted(ranked.update for ranked in state.best)
     elif training.average == "last":
         averaged = sorted(state.last)
     _load_mean(folder, model, averaged)
-    validation = validations.get(best)
-    if averaged != [best]:
+    validation = validations.get(single.update)
+    if averaged != [single.update]:
         mean = validator.run(training.validation_pairs)
-        if mean.metric(training.best_metric) < state.best[0].score:
+        if (mean.metric(training.best_metric), -mean.loss) < (single.score, -single.loss):
             progress.print_line(
                 f"the mean of updates {averaged} is worse ({mean.as_text(signatures=False)}) than "
-                f"update {best} alone, which becomes the final model"
+                f"update {single.update} alone, which becomes the final model"
             )
-            averaged = [best]
+            averaged = [single.update]
             _load_mean(folder, model, averaged)
         else:
             validation = mean
@@ -78,6 +87,35 @@ def write_final_model(
     return validation
 
 
+def _choose_single(
+    validator: Validator,
+    training: TrainingConfig,
+    state: TrainState,
+    validated: Callable[[int], Validation],
+    progress: Progress,
+) -> Ranked:
+    """Return the best checkpoint.
+
+    After a schedule that ends at 0, it is the last one unless the best is better by more than
+    chance: of many similar checkpoints, one has the highest score by chance.
+    """
+    best, last, metric = state.best[0], state.last[-1], training.best_metric
+    is_at_zero = training.schedule in {"linear", "cosine"} and last == training.decay_updates
+    if best.update == last or not is_at_zero:
+        return best
+    others = -(-last // training.validate_every) - 1
+    one, other = validated(best.update), validated(last)
+    chosen, verdict = Ranked(last, other.metric(metric), other.loss), "not better"
+    if validator.is_clearly_better(one, other, metric, comparisons=max(others, 1)):
+        chosen, verdict = best, "better"
+    progress.print_line(
+        f"update {best.update:,} ({one.as_text(signatures=False)}) is {verdict} by more than "
+        f"chance than the last, {last:,} ({other.as_text(signatures=False)}): {chosen.update:,} "
+        "is kept"
+    )
+    return chosen
+
+
 def _drop_damaged(folder: RunFolder, state: TrainState, progress: Progress) -> None:
     """Remove missing and damaged checkpoints from the state, and print them."""
     checkpoints = folder.checkpoints
@@ -92,7 +130,7 @@ def _drop_damaged(folder: RunFolder, state: TrainState, progress: Progress) -> N
 
 
 def _load_mean(folder: RunFolder, model: nn.Module, updates: list[int]) -> None:
-    load_parameters(model, folder.checkpoints.average(updates), str(folder.path))
+    load_average(model, folder.checkpoints.average(updates), str(folder.path))
 
 
 def _write_model(
@@ -151,7 +189,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
     plain = config.training.changed(compile="off", ema_decay=None)  # for validation only
     model = new_model(config.model, data.vocabularies, where)
     learner = build_learner(config.changed(training=plain), model, where)
-    load_parameters(learner.model, weights, str(folder.checkpoints.folder))
+    load_average(learner.model, weights, str(folder.checkpoints.folder))
     score = Validator.build(config, learner, data).run().as_text()
     provenance = Provenance(score, updates[-1], updates, data.pair_counts, ends_of(plain))
     with open_aside(output) as temporary:

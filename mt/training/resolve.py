@@ -13,8 +13,8 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,13 +29,16 @@ from mt.data.splits import CorpusScan
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError
+from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import in_letters, written_without_spaces
 from mt.model.transformer import Transformer
 from mt.training.data import TrainingData
+from mt.training.distributed import ALONE, World
 from mt.training.objectives import should_compile
 from mt.training.optimizer import choose_precision
-from mt.training.resources import training_speed
+from mt.training.resources import MEASURED_PAIRS, training_speed
 from mt.training.setup import build_learner, most_updates, new_model
+from mt.training.validation import spread
 
 LETTERS_PER_TOKEN = 3.5
 """Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
@@ -54,6 +57,12 @@ _VALIDATION_SHARE = 0.05
 """Share of a budget for validations, without the last."""
 _VALIDATION_COST = 5.0
 """Time to score and translate a pair, in times of training on it; more for smaller models."""
+_CERTAIN = 0.9
+"""Share of the updates of a config that a budget has to allow; its measurement is uncertain."""
+_MOST_REFERENCES = 2000
+"""References from which the ranking metric is chosen."""
+_FEWEST_LETTERS = 2
+"""Mean length of references from which chrF ranks checkpoints."""
 _FEWEST_VALIDATED = 50
 """Minimum number of pairs for a meaningful BLEU."""
 
@@ -91,9 +100,12 @@ class AutoSettings:
     given: Config
     """Config before the settings."""
     chosen: dict[str, Setting] = field(default_factory=dict)
-    began_at: float = field(default_factory=time.perf_counter)
+    began_at: float = 0.0
+    """Time from which a budget counts."""
     statistics: CorpusStatistics | None = None
     """None if no key is open."""
+    world: World = ALONE
+    """Ranks that measure the speed."""
     tokens: float = 0.0
     """Expected target tokens of the training, if the model or the updates are chosen."""
 
@@ -130,18 +142,18 @@ class AutoSettings:
     def resolve_length(self, data: TrainingData, device: torch.device) -> Config:
         """Choose the end of the training and what follows from it; return the config.
 
-        Only what depends on the device stays open. A budget includes the time since the settings
-        began. Logs what was chosen.
+        Only what depends on the device stays open. Logs what was chosen.
         """
         config = self.config
         training, per_epoch = config.training, len(data.plan_epoch())
-        updates, seconds = most_updates(training, per_epoch), 0.0
-        if updates is None or "model.d_model" in self.chosen:
-            speed = measure_speed(config, data.store.lengths, data.vocabularies, device)
+        updates, seconds, budget = most_updates(training, per_epoch), 0.0, training.budget_seconds
+        _choose_metric(self, [pair.target for pair in data.valid])
+        if updates is None or budget is not None or "model.d_model" in self.chosen:
+            lengths, sizes, world = data.store.lengths, data.vocabularies, self.world
+            speed = measure_speed(config, lengths, sizes, device, world=world)
             seconds = training.target_tokens_per_update / speed
-        if updates is None and training.budget_seconds is not None:
-            spent = time.perf_counter() - self.began_at
-            updates = _updates_in(self, data, seconds, left=training.budget_seconds - spent)
+            if budget is not None:
+                updates, seconds = _choose_end(self, data, device, seconds, updates)
         expected = updates
         if expected is None:
             expected = min(_MOST_PASSES * per_epoch, math.ceil(LONGEST_TRAINING / seconds))
@@ -184,18 +196,34 @@ def measure_speed(
     vocabularies: tuple[int, int],
     device: torch.device,
     seconds: float = 3.0,
+    world: World = ALONE,
 ) -> float:
-    """Return the target tokens per second of a training, not compiled, on this device."""
-    config = resolve_for_device(config, device)
-    plain = config.changed(training=config.training.changed(compile="off"))
-    return training_speed(
-        build_learner(plain, new_model(plain.model, vocabularies, device), device),
-        plain.training,
-        lengths,
-        longest=plain.data.max_tokens,
-        vocabularies=vocabularies,
-        seconds=seconds,
-    )
+    """Return the target tokens per second of a training, on this device and with all ranks.
+
+    It is compiled for `training.compile: on` alone. Other ranks than 0 wait in `receive_config`,
+    and measure at the same time.
+    """
+    if world.is_main:
+        lengths = lengths[:: max(1, len(lengths) // (2 * MEASURED_PAIRS))]
+        world.broadcast((config, lengths, vocabularies, seconds))
+    plain = config.training.changed(compile="on" if config.training.compile == "on" else "off")
+    config = resolve_for_device(config.changed(training=plain), device)
+    learner = build_learner(config, new_model(config.model, vocabularies, device), device)
+    keys: dict[str, Any] = {"longest": config.data.max_tokens, "seconds": seconds, "world": world}
+    speed = training_speed(learner, config.training, lengths, **keys)
+    if config.training.compile == "on":  # the graphs of this model count against a limit
+        torch.compiler.reset()
+    return speed
+
+
+def receive_config(config: Config, world: World) -> Config:
+    """Return rank 0's config; a rank that waits for it takes part in the measurements before."""
+    message: Config | tuple[Any, ...] = world.broadcast(config)
+    while isinstance(message, tuple):
+        described, lengths, vocabularies, seconds = message
+        measure_speed(described, lengths, vocabularies, world.device, seconds, world)
+        message = world.broadcast(config)
+    return message
 
 
 def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
@@ -266,13 +294,22 @@ DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 
 
-def resolve(config: Config, device: torch.device, scan: CorpusScan | None) -> AutoSettings:
+def resolve(
+    config: Config,
+    device: torch.device,
+    scan: CorpusScan | None,
+    *,
+    world: World = ALONE,
+    began_at: float | None = None,
+) -> AutoSettings:
     """Choose all settings of a new run but the length of the training.
 
-    `scan` is that of the training corpora; None if the config has no open key. Raises RunError for
-    a run named by the config that cannot be read.
+    `scan` is that of the training corpora; None if the config has no open key. `began_at` is the
+    time from which a budget counts, by default now. Raises RunError for a run named by the config
+    that cannot be read.
     """
-    settings = AutoSettings(config)
+    began_at = time.perf_counter() if began_at is None else began_at
+    settings = AutoSettings(config, began_at=began_at, world=world)
     if not settings.open_keys:
         return settings
     initial = config.training.init_from
@@ -340,7 +377,7 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
     for size in SIZES:
         if corpus.pairs < size.pairs:
             break
-        candidate = AutoSettings(settings.given, dict(settings.chosen))
+        candidate = replace(settings, chosen=dict(settings.chosen))
         _choose_shape(candidate, size, reason)
         tokens, config = _affordable(candidate, corpus, device), candidate.config
         numbers = count_parameters(config.model, config.tokenizer.vocabulary_size)
@@ -377,30 +414,49 @@ def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
 
 
 def _affordable(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> float:
-    """Return how many target tokens the config's end, or else its time, allows."""
-    candidate = AutoSettings(settings.given, dict(settings.chosen))
-    candidate.choose("training.target_tokens_per_update", UPDATE_TOKENS, "to measure the speed")
-    config = candidate.config
-    training = config.training
+    """Return how many target tokens the config's end and its budget, or else its time, allow.
+
+    The speed is that of updates of the size that follows from it: small ones leave a GPU idle.
+    """
+    training, most = settings.given.training, math.inf
+    key, seconds = "training.target_tokens_per_update", training.budget_seconds
+    is_open = key in settings.open_keys
     if training.max_updates is not None:
-        return training.max_updates * float(training.target_tokens_per_update)
-    if training.max_epochs is not None:
-        return training.max_epochs * float(corpus.target_tokens)
-    sizes = (config.tokenizer.vocabulary_size,) * 2
-    speed = measure_speed(config, corpus.lengths, sizes, device, seconds=1.5)
-    if training.budget_seconds is None:
-        return min(speed * LONGEST_TRAINING, _MOST_PASSES * corpus.target_tokens)
-    return speed * training.budget_seconds
+        most = training.max_updates * float(UPDATE_TOKENS if is_open else settings.value(key))
+    elif training.max_epochs is not None:
+        most = training.max_epochs * float(corpus.target_tokens)
+    elif seconds is None:
+        most, seconds = float(_MOST_PASSES * corpus.target_tokens), LONGEST_TRAINING
+    if seconds is None:
+        return most
+
+    def measure(update_tokens: int) -> float:
+        candidate = replace(settings, chosen=dict(settings.chosen))
+        candidate.choose(key, update_tokens, "to measure the speed")
+        config, world = candidate.config, settings.world
+        sizes = (config.tokenizer.vocabulary_size,) * 2
+        speed = measure_speed(config, corpus.lengths, sizes, device, seconds=1.5, world=world)
+        return min(speed * seconds, most)
+
+    tokens = measure(UPDATE_TOKENS)
+    size = _update_size(tokens)
+    return measure(size) if is_open and size > 2 * UPDATE_TOKENS else tokens
+
+
+def _update_size(tokens: float) -> int:
+    """Return the target tokens of an update for a training on this number of tokens."""
+    return int(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
 
 
 def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
     if "training.target_tokens_per_update" in settings.open_keys:
         settings.tokens = settings.tokens or _affordable(settings, corpus, device)
-        size = int(np.clip(UPDATE_TOKENS * (settings.tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
+        size = _update_size(settings.tokens)
         reason = f"grows with the square root of {settings.tokens / 1e6:.2g} million tokens"
         settings.choose("training.target_tokens_per_update", size, reason)
-        if settings.given.training.budget is not None:
-            _require_updates(settings.given.training, settings.tokens / size)
+        training = settings.given.training
+        if training.budget is not None and training.max_updates is None is training.max_epochs:
+            _require_updates(training, settings.tokens / size)
     if device.type != "cuda":  # on CUDA each session chooses it
         given = settings.given
         size = _batch_tokens(given.training, given.data.max_tokens, device)
@@ -409,22 +465,84 @@ def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: to
     settings.choose("training.learning_rate", rate, "falls with the width of the model")
 
 
-def _updates_in(settings: AutoSettings, data: TrainingData, seconds: float, *, left: float) -> int:
-    """Choose the number of updates, and the extent of validation, for the seconds left."""
+def _choose_end(
+    settings: AutoSettings,
+    data: TrainingData,
+    device: torch.device,
+    seconds: float,
+    most: int | None,
+) -> tuple[int, float]:
+    """Choose the last update, at most `most`, and the extent of validation, for a budget.
+
+    An update takes `seconds`, or less if a session will compile the model. Logs which end comes
+    first. Returns the number of updates and the seconds of each.
+    """
+    config, training = settings.config, settings.config.training
+    if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
+        most = min(training.decay_updates, most or training.decay_updates)
+    ends_at = settings.began_at + (training.budget_seconds or 0.0)
+    updates, pairs = _updates_in(settings, data, seconds, ends_at - time.perf_counter())
+    count = min(updates, most or updates)
+    if training.compile == "auto" and should_compile(training, device, count):
+        began_at = time.perf_counter()
+        config = config.changed(training=training.changed(compile="on"))
+        lengths, sizes = data.store.lengths, data.vocabularies
+        speed = measure_speed(config, lengths, sizes, device, world=settings.world)
+        seconds = training.target_tokens_per_update / speed
+        now = time.perf_counter()
+        ends_at -= now - began_at  # a session compiles again
+        updates, pairs = _updates_in(settings, data, seconds, ends_at - now)
+    settings.choose("training.validation_pairs", pairs, "a twentieth of the budget at most")
+    if most is not None:
+        keys = [key for key in ("max_updates", "decay_updates") if getattr(training, key) == most]
+        key = next(iter(keys), "max_epochs")
+        end, budget = f"`training.{key}: {getattr(training, key)}`", f"budget {training.budget}"
+        if most * _CERTAIN <= updates:
+            _logger.info("%s ends the training, before its %s", end, budget)
+            return most, seconds
+        text = "%s ends the training, after %s updates instead of the %s of %s"
+        _logger.info(text, budget, f"{updates:,}", f"{most:,}", end)
+    _require_updates(training, updates)
+    last = Setting(updates, f"as many as fit into {training.budget}")
+    settings.chosen["training.max_updates"] = last
+    return updates, seconds
+
+
+def _updates_in(
+    settings: AutoSettings, data: TrainingData, seconds: float, left: float
+) -> tuple[int, int | None]:
+    """Return how many updates of some `seconds` fit into the time left, beside all validations.
+
+    The second number is that of pairs to validate on; None for all.
+    """
     training = settings.config.training
     pairs, tokens = len(data.valid), float(data.valid_lengths[:, TARGET].sum())
     of_all = _VALIDATION_COST * tokens * seconds / training.target_tokens_per_update
-    left -= of_all  # the last validation
-    affordable = int(pairs * _VALIDATION_SHARE * left / (_VALIDATIONS * of_all))
-    if affordable < pairs:
-        count = min(pairs, max(affordable, _FEWEST_VALIDATED))
-        reason = "validation takes a twentieth of the budget"
-        settings.choose("training.validation_pairs", count, reason)
-        of_all *= count / pairs
-    updates = int((left - _VALIDATIONS * of_all) / seconds)
-    _require_updates(training, updates)
-    reason = f"as many as fit into {training.budget}"
-    return int(settings.choose("training.max_updates", updates, reason))
+    left = max(left - of_all, 1e-6)  # the last validation
+    is_given = "training.validate_every" not in settings.open_keys
+    validations = left / seconds / training.validate_every if is_given else float(_VALIDATIONS)
+    count = training.validation_pairs
+    if "training.validation_pairs" in settings.open_keys:
+        affordable = int(pairs * _VALIDATION_SHARE * left / (validations * of_all))
+        count = None if affordable >= pairs else min(pairs, max(affordable, _FEWEST_VALIDATED))
+    of_some = of_all * min(count or pairs, pairs) / pairs
+    if is_given:
+        return int(left / (seconds + of_some / training.validate_every)), count
+    return int((left - validations * of_some) / seconds), count
+
+
+def _choose_metric(settings: AutoSettings, references: Sequence[str]) -> None:
+    """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
+    config, key = settings.given, "training.best_metric"
+    metric, reason = "bleu", "the usual metric"
+    language = config.data.for_source(config.data.valid).target_language
+    tokenizer, sample = config.evaluation.bleu_tokenizer, spread(references, _MOST_REFERENCES)
+    if problem := why_unable_to_rank(sample, target_language=language, tokenizer=tokenizer):
+        letters = sum(len("".join(text.split())) for text in sample) / len(sample)
+        metric, reason = "chrf" if letters >= _FEWEST_LETTERS else "loss", problem
+    if settings.choose(key, metric, reason) == "bleu" != metric:
+        text = "warning: `%s: bleu` cannot rank checkpoints, `%s` can: %s"
+        _logger.warning(text, key, metric, reason)
 
 
 def _require_updates(training: TrainingConfig, updates: float) -> None:
@@ -449,7 +567,8 @@ def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int)
     schedule = settings.choose("training.schedule", "linear", "it gave the best scores")
     if schedule in {"linear", "cosine"}:
         settings.choose("training.decay_updates", updates, "the last update")
-        settings.choose("training.max_updates", updates, "the rate is 0 then")
+        if "training.max_updates" not in settings.chosen:  # a budget may have chosen it
+            settings.choose("training.max_updates", updates, "the rate is 0 then")
         settings.choose("training.patience", None, "the rate falls to the end")
         settings.choose("training.average", "off", "the last checkpoints are the best")
 
@@ -467,6 +586,8 @@ def _summarize(settings: AutoSettings, seconds: float, expected: int) -> Iterato
             f"model: {layers} of width {model.d_model} ({width.reason}), dropout "
             f"{model.dropout} ({chosen['model.dropout'].reason})"
         )
+    if (metric := chosen.get("training.best_metric")) and metric.value != "bleu":
+        yield f"validation: `training.best_metric: {metric.value}`, because {metric.reason}"
     if "training.validate_every" in chosen:
         tokens = training.target_tokens_per_update
         text = f"training: {expected:,} updates of {tokens:,} target tokens"

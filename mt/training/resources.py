@@ -3,6 +3,7 @@
 import logging
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,26 +14,29 @@ from mt.config import ModelConfig, TrainingConfig
 from mt.data.batches import (
     SOURCE,
     TARGET,
+    Batch,
+    Indices,
     Lengths,
     collate,
-    micro_batches,
     plan_updates,
+    split_update,
 )
 from mt.data.store import Example
 from mt.errors import UserError
-from mt.model.device import DEVICE_TRAITS
+from mt.model.device import DEVICE_TRAITS, device_traits
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training.data import TrainingData
+from mt.training.distributed import ALONE, World
 from mt.training.initial_weights import choose_weights
 from mt.training.loader import ADAM_MOMENTS, halve_sizes, heaviest
-from mt.training.step import BatchTooLarge, Learner, train_step
+from mt.training.step import BatchTooLarge, Learner, TokenCounts, train_step
 
 T = TypeVar("T")
 _BYTES_PER_NUMBER = 4
 _HEAP_FACTOR = 1.4
 """glibc's heap over the tensors of an update: freed blocks leave gaps. Measured: 1.2 to 1.7."""
-_PAIRS = 4096
+MEASURED_PAIRS = 4096
 """Pairs whose lengths the measured updates have."""
 _logger = logging.getLogger(__name__)
 
@@ -138,48 +142,68 @@ def training_speed(
     lengths: Lengths,
     *,
     longest: int,
-    vocabularies: tuple[int, int],
     seconds: float = 3.0,
+    world: World = ALONE,
 ) -> float:
     """Measure the target tokens per second of training steps, for about `seconds`.
 
-    `lengths` [N 2] are those of the corpus or of a sample, at most `longest`. The first update,
-    which maps memory and chooses kernels, is left out. Batches are halved until they fit the
-    device's memory; raises UserError where none fits.
+    All ranks call it together, with the same arguments. `lengths` [N 2] are those of the corpus or
+    of a sample, at most `longest`. The first update, which maps memory and chooses kernels, is left
+    out. Batches are halved until they fit the device's memory; raises UserError where none fits.
     """
     random = np.random.default_rng(0)
-    lengths = lengths[random.permutation(len(lengths))[:_PAIRS]]
+    lengths = lengths[random.permutation(len(lengths))[:MEASURED_PAIRS]]
     plan = plan_updates(lengths, training.target_tokens_per_update, seed=0, epoch=0)
-    device = learner.precision.device
-    learner.model.train()
+    model, device = learner.model, learner.precision.device
+    vocabularies = len(model.source_embedding.weight), len(model.output.weight)
+    model.train()
+    wrapped = replace(learner, training_pass=world.wrap(learner.training_pass))
 
     def draw(index: int) -> Example:
         sides = zip(lengths[index].tolist(), vocabularies, strict=True)
         ids = [random.integers(EOS, size, length).astype(np.int32) for length, size in sides]
         return Example(index, *ids)
 
+    def draw_batch(indices: Indices) -> Batch:
+        return collate([draw(index) for index in indices.tolist()]).to(device)
+
+    def step(update: Indices, batch_tokens: int) -> int:
+        """Take one step with the share of this rank; return the target tokens of all."""
+        cut = split_update(update, lengths, max_tokens_per_batch=batch_tokens, ranks=world.size)
+        batches = [draw_batch(indices) for indices in cut[world.rank]]
+        batches = batches or [draw_batch(update[:1]).without_targets()]
+        source, target = lengths[update].sum(axis=0, dtype=int).tolist()
+        result = train_step(wrapped, batches, 0.0, tokens=TokenCounts(source, target))
+        float(result.gradient_norm)  # waits for the device
+        return int(target)
+
     def measure(batch_tokens: int) -> float:
+        step(plan[0], batch_tokens)
         tokens, began, taken = 0, time.perf_counter(), 0.0
-        for position, update in enumerate([*plan, plan[0]]):
-            batches = [
-                collate([draw(index) for index in indices.tolist()]).to(device)
-                for indices in micro_batches([update], lengths, max_tokens_per_batch=batch_tokens)
-            ]
-            result = train_step(learner, batches, learning_rate=0.0)
-            float(result.gradient_norm)  # waits for the device
-            if position == 0:
-                began = time.perf_counter()
-                continue
-            tokens += result.tokens.target
+        for update in plan[1:] or plan:
+            tokens += step(update, batch_tokens)
             taken = time.perf_counter() - began
-            if taken > seconds:
+            if world.all_reduce_max(int(taken > seconds)):
                 break
         return tokens / taken
 
     for batch_tokens in halve_sizes(training.max_tokens_per_batch, longest):
         with suppress(BatchTooLarge):
-            return measure(batch_tokens)
+            heavy = draw_batch(heaviest(plan, lengths, max_tokens_per_batch=batch_tokens))
+            if _fits_on_all(learner, heavy, world):
+                return measure(batch_tokens)
     raise UserError(
         f"the device has too little memory for this model and sentences of {longest} tokens: make "
         "the model smaller, or lower `data.max_tokens`"
     )
+
+
+def _fits_on_all(learner: Learner, batch: Batch, world: World) -> bool:
+    """Return False if several ranks train on GPUs and the batch is too large for one of them."""
+    is_too_large = False
+    if world.size > 1 and device_traits(learner.precision.device).runs_out_late:
+        try:
+            train_step(learner, [batch], 0.0)
+        except BatchTooLarge:  # in an update of all ranks, the others would wait
+            is_too_large = True
+    return not world.all_reduce_max(int(is_too_large))

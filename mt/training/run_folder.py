@@ -1,6 +1,7 @@
 """The run folder: its files, its lock, and the config changes that a run accepts."""
 
 import importlib.metadata
+import logging
 import os
 import platform
 import shutil
@@ -13,6 +14,7 @@ import torch
 
 from mt import __version__
 from mt.config import Config, TrainingConfig
+from mt.config.decoding import ONE_SEARCH
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
@@ -30,6 +32,7 @@ from mt.runs import (
 )
 from mt.training.checkpoint import Checkpoints
 
+_logger = logging.getLogger(__name__)
 _ENDS = ("training.max_updates", "training.max_epochs", "training.patience")
 # These set the end, the frequency of checks, the checkpoints that are kept, or the hardware.
 _CHANGEABLE = (
@@ -45,10 +48,15 @@ _CHANGEABLE = (
     "training.max_tokens_per_batch",
     "training.device",
     "training.compile",
-    "decoding",
     "evaluation.expected",
     "evaluation.published",
     "evaluation.seed_tolerance",
+    # Validation has a greedy search of its own, with all other keys of `decoding`.
+    *("decoding.search", "decoding.beam", "decoding.ensemble", "decoding.adapter"),
+    *("decoding.length_normalization", "decoding.length_penalty", "decoding.coverage_penalty"),
+    *("decoding.temperature", "decoding.top_k", "decoding.top_p", "decoding.seed"),
+    *("decoding.mbr", "decoding.mbr_candidates", *(f"decoding.{key}" for key in ONE_SEARCH)),
+    *("decoding.batch_size", "decoding.engine", "decoding.precision"),
 )
 
 
@@ -195,9 +203,9 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
         for key in set(open_keys(config)) - set(open_keys(stored)):
             section, name = key.split(".")
             values[key] = getattr(getattr(stored, section), name)
+        values |= _end_by_budget(folder, stored.training, config.training)
         config = with_values(config, values)
-        changed = find_differences(stored.flat(), config.flat())
-        folder.changes = _accepted_changes(folder, changed)
+        folder.changes = _accepted_changes(folder, stored, config)
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
@@ -234,14 +242,40 @@ def find_differences(
     }
 
 
-def _accepted_changes(folder: RunFolder, changed: dict[str, tuple[object, object]]) -> list[str]:
+def _end_by_budget(
+    folder: RunFolder, stored: TrainingConfig, training: TrainingConfig
+) -> dict[str, int]:
+    """Return the last update that a budget has chosen in place of a later end of the config."""
+    last, given = stored.max_updates, training.max_updates
+    if training.budget is None or stored.budget != training.budget or last is None:
+        return {}
+    if training.is_open("max_updates") or (given is not None and given <= last):
+        return {}
+    _logger.info(
+        "%s: `training.budget: %s` ends this run after update %s; without it, with --set "
+        "training.budget=null, `training.max_updates: %s` does",
+        folder.path,
+        training.budget,
+        f"{last:,}",
+        given,
+    )
+    return {"training.max_updates": last}
+
+
+def _accepted_changes(folder: RunFolder, stored: Config, config: Config) -> list[str]:
     """Return a line for each changed key; raise RunError for a key that a run may not change."""
+    changed = find_differences(stored.flat(), config.flat())
     lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
-    free = tuple(f"{key}." for key in _CHANGEABLE)
+    before, after = stored.split_tags("valid"), config.split_tags("valid")
+    unused = [f"decoding.{key}" for key in after if before[key] == after[key]]
+    ended = ["training.budget"] if config.training.budget is None else []
+    free = tuple(f"{key}." for key in (*_CHANGEABLE, *unused, *ended))
     fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
     if fixed:
+        ranks = any(line.startswith("decoding.") for line in fixed)
+        reason = "; validation ranks the checkpoints with these keys of `decoding`" if ranks else ""
         raise RunError(
-            f"{folder.path}: holds a run of another config ({'; '.join(fixed)}); "
+            f"{folder.path}: holds a run of another config ({'; '.join(fixed)}){reason}; "
             "name another folder with --run"
         )
     ends = [lines[key] for key in _ENDS if key in lines]

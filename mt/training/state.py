@@ -1,5 +1,6 @@
 """Progress of a training run beside its tensors, and the detection of divergence."""
 
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
@@ -39,6 +40,8 @@ class Health:
     Its loss was computed before its optimizer step, so that step may still be the cause.
     """
     skipped_in_a_row: int = 0
+    lowest_validated: float | None = None
+    """Lowest validation loss at a gain, from which `patience` judges the next ones."""
 
     def add(self, metrics: StepMetrics, update: int) -> None:
         """Add the metrics of one update."""
@@ -72,12 +75,22 @@ class Health:
         return None
 
 
+_CLEARLY_LOWER = 0.99
+"""Share of an earlier loss below which a loss is no chance."""
+
+
 @dataclass(frozen=True)
 class Ranked:
-    """A checkpoint and its validation score; a higher `score` is better."""
+    """A checkpoint and its validation; a higher `score` is better, and then a lower `loss`."""
 
     update: int
     score: float
+    loss: float = sys.float_info.max  # of runs whose earlier version did not record it
+
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """Key of the order, best first: of equal checkpoints, the later one."""
+        return -self.score, self.loss, -self.update
 
 
 @dataclass
@@ -95,6 +108,20 @@ class TrainState:
     best: list[Ranked] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     health: Health = field(default_factory=Health)
+
+    def add_validated(self, ranked: Ranked) -> None:
+        """Rank the checkpoint of a validation, and count validations without gain.
+
+        A validation is a gain if the score is better or the loss clearly lower than at the gain
+        before: the score of an early model may be 0, or chance.
+        """
+        lowest = self.health.lowest_validated or ranked.loss
+        has_better_score = not self.best or ranked.score > self.best[0].score
+        has_gained = has_better_score or ranked.loss < _CLEARLY_LOWER * lowest
+        self.validations_without_gain = 0 if has_gained else self.validations_without_gain + 1
+        self.health.lowest_validated = min(ranked.loss, lowest) if has_gained else lowest
+        self.best = sorted([*self.best, ranked], key=lambda other: other.rank)
+        self.validated_update = ranked.update
 
     @property
     def epoch_number(self) -> int:

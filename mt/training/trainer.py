@@ -21,7 +21,7 @@ from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event, require_tensorboard
-from mt.training.resolve import resolve, resolve_for_device
+from mt.training.resolve import receive_config, resolve, resolve_for_device
 from mt.training.resources import warn_of_low_memory
 from mt.training.run_folder import RunFolder, only_training, open_run
 from mt.training.setup import (
@@ -46,6 +46,7 @@ def train(config: Config, run: Path) -> str:
     DivergedError after a divergence.
     """
     keep_freed_memory()
+    began_at = time.perf_counter()
     with connect_ranks(config.training.device) as world:
         agree_on_config(world, config.flat())
         require_tensorboard(config.training)
@@ -58,11 +59,13 @@ def train(config: Config, run: Path) -> str:
             settings, corpora = None, None
             if world.is_main and not folder.has_trained():
                 corpora = read_corpora(config)
-                settings = resolve(config, world.device, corpora.scan)
+                settings = resolve(
+                    config, world.device, corpora.scan, world=world, began_at=began_at
+                )
                 config = settings.config
             if world.is_main:
                 folder.begin(config)
-            config = world.broadcast(config)
+            config = receive_config(config, world)
             score = folder.final_score(config.training) if world.is_main else None
             score = world.broadcast(score)
             if score is not None:
@@ -80,7 +83,7 @@ def train(config: Config, run: Path) -> str:
                     config = settings.resolve_length(data, world.device)
                     text = dump_config(config)
                     write_text(folder.config, text)
-                config = world.broadcast(config)
+                config = receive_config(config, world)
                 settings = corpora = None  # the samples of the scan
                 with interruptible() as interruption:
                     result = Trainer(config, folder, data, world, interruption).run()
@@ -143,7 +146,7 @@ class Trainer:
         if self.device.type == "cpu" and self.world.is_main:
             warn_of_low_memory(self.learner.model, config.model, config.training, self.data)
         self.progress = open_progress(start, config.training, self.folder, self.data, self.world)
-        self.validator = Validator.build(config, self.learner, self.data)
+        self.validator = Validator.build(config, self.learner, self.data, self.folder.metrics)
         self.fitter = BatchFitter(
             self.learner,
             self.data,
@@ -205,6 +208,13 @@ class Trainer:
                     break
         self.log_metrics()
         progress.log(state)
+        if self.is_out_of_patience():
+            best, name = state.best[0], METRIC_NAMES[training.best_metric]
+            progress.print_line(
+                f"update {state.update:,}: `training.patience` ends the training, after "
+                f"{state.validations_without_gain} validations without a better {name} than "
+                f"{abs(best.score):.2f} (update {best.update:,}) or a clearly lower loss"
+            )
 
     def run_update(self, planned: PlannedUpdate) -> None:
         """Take one training step, in smaller batches if the device lacks memory, and count it."""
@@ -258,33 +268,32 @@ class Trainer:
 
     def has_ended(self) -> bool:
         """Return True if `max_updates` or `patience` is used up; `max_epochs` ends the loader."""
-        training, state = self.training, self.state
-        if training.max_updates is not None and state.update >= training.max_updates:
-            return True
-        return training.patience is not None and state.validations_without_gain >= training.patience
+        most = self.training.max_updates
+        return (most is not None and self.state.update >= most) or self.is_out_of_patience()
+
+    def is_out_of_patience(self) -> bool:
+        """Return True after `patience` validations without a gain."""
+        patience = self.training.patience
+        return patience is not None and self.state.validations_without_gain >= patience
 
     def validate_and_save(self) -> None:
         """Validate, rank the checkpoint and save it; raise DivergedError on all ranks alike."""
-        state = self.state
-        score, reason = 0.0, ""
+        ranked, reason = None, ""
         if self.world.is_main:
             try:
-                score = self.validate()
+                ranked = self.validate()
             except DivergedError as error:
                 reason = str(error)
-        score, reason = self.world.broadcast((score, reason))
-        if reason:
+        ranked, reason = self.world.broadcast((ranked, reason))
+        if ranked is None:
             raise DivergedError(reason)
-        gained = not state.best or score > state.best[0].score
-        state.validations_without_gain = 0 if gained else state.validations_without_gain + 1
-        # The sort is stable: among equal scores the earlier checkpoint stays first.
-        state.best.append(Ranked(state.update, score))
-        state.best.sort(key=lambda ranked: -ranked.score)
-        state.validated_update = state.update
+        self.state.add_validated(ranked)
         self.save()
+        kept = {*self.state.last, *(ranked.update for ranked in self.state.best)}
+        self.validations = {u: each for u, each in self.validations.items() if u in kept}
 
-    def validate(self) -> float:
-        """Validate, log and journal the result, and return the score that ranks the checkpoint.
+    def validate(self) -> Ranked:
+        """Validate, log and journal the result, and return what ranks the checkpoint.
 
         Raises DivergedError if the model's output is not finite.
         """
@@ -292,8 +301,9 @@ class Trainer:
         with progress.paused(), self.learner.average.swapped():
             validation = self.validator.run(self.training.validation_pairs)
         self.validations[state.update] = validation
-        score, standing = validation.metric(metric), "new best"
-        if state.best and score <= state.best[0].score:
+        ranked = Ranked(state.update, validation.metric(metric), validation.loss)
+        standing = "new best"
+        if state.best and state.best[0].rank < ranked.rank:
             best, name = state.best[0], METRIC_NAMES[metric]
             standing = f"best {name} {abs(best.score):.2f} at update {best.update:,}"
         clauses = [
@@ -314,7 +324,7 @@ class Trainer:
         )
         for kind, message in validation_warnings(validation, self.data.valid_examples):
             progress.warn_once(kind, message, update=state.update)
-        return score
+        return ranked
 
     def save(self) -> None:
         """Write a checkpoint, and delete those that the config does not keep."""

@@ -1,10 +1,12 @@
 """Validation: loss, scores and statistics of translations, and warnings about them."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +23,15 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.errors import UserError
-from mt.evaluation.scores import Evaluation, evaluate, translate_pairs
+from mt.evaluation.run_info import read_events
+from mt.evaluation.scores import (
+    Evaluation,
+    choose_metrics,
+    choose_tokenizer,
+    evaluate,
+    is_better_than_chance,
+    translate_pairs,
+)
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
 from mt.tables import align_columns, clip, make_printable
@@ -44,9 +54,21 @@ class Validator:
     max_tokens_per_batch: int
 
     @classmethod
-    def build(cls, config: Config, learner: Learner, data: TrainingData) -> "Validator":
-        """Return the validator of a config's validation split."""
+    def build(
+        cls, config: Config, learner: Learner, data: TrainingData, journal: Path | None = None
+    ) -> "Validator":
+        """Return the validator of a config's validation split.
+
+        `auto` keeps BLEU's tokenizer of the validations in the journal. Raises UserError if its
+        model is missing here.
+        """
         own = config.data.for_source(config.data.valid)
+        tokenizer: str = config.evaluation.bleu_tokenizer
+        if tokenizer == "auto" and journal is not None:
+            for event in read_events(journal):
+                if kept := _CHOSEN_HERE.search(str(event.get("bleu_signature"))):
+                    tokenizer = kept[1]
+            choose_tokenizer(own.target_language, tokenizer)
         return cls(
             learner,
             data,
@@ -58,7 +80,7 @@ class Validator:
                 max_length_extra=validation_length(data.valid_lengths, config.decoding),
             ),
             Direction(own.source_language, own.target_language),
-            config.evaluation.bleu_tokenizer,
+            tokenizer,
             config.training.max_tokens_per_batch,
         )
 
@@ -74,7 +96,7 @@ class Validator:
         try:
             with torch.inference_mode():
                 examples = spread(data.valid_examples, count)
-                loss = validation_loss(learner, examples, self.max_tokens_per_batch)
+                losses = validation_losses(learner, examples, self.max_tokens_per_batch)
             translator = Translator(
                 TorchEngine(learner.model, learner.precision.device),
                 data.tokenizer,
@@ -101,7 +123,32 @@ class Validator:
         )
         middle = typical_pair(pairs)
         sample = Sample(pairs[middle].source, pairs[middle].target, translations[middle].text)
-        return Validation(loss, evaluation, statistics, sample)
+        return Validation(mean_loss(losses), evaluation, statistics, sample, tuple(texts), losses)
+
+    def is_clearly_better(
+        self, one: "Validation", other: "Validation", metric: Metric, *, comparisons: int
+    ) -> bool:
+        """Return True if the first of two validations is better by more than chance.
+
+        Sentences are resampled for BLEU and chrF, batches for the loss. The first may be the best
+        of several that are compared with the other.
+        """
+        if metric == "loss":
+            return is_better_than_chance(
+                np.array(one.losses),
+                np.array(other.losses),
+                lambda sums: -float(sums[0] / sums[1]),
+                comparisons=comparisons,
+            )
+        bleu, chrf = choose_metrics(self.direction.target, self.bleu_tokenizer)
+        scorer = bleu if metric == "bleu" else chrf
+        references = [[pair.target for pair in spread(self.data.valid, len(one.texts))]]
+        return is_better_than_chance(
+            np.array(scorer._extract_corpus_statistics(one.texts, references)),
+            np.array(scorer._extract_corpus_statistics(other.texts, references)),
+            lambda sums: float(scorer._compute_score_from_stats(sums.tolist()).score),
+            comparisons=comparisons,
+        )
 
 
 def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
@@ -112,6 +159,8 @@ def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
 
 
 _LENGTH_MARGIN = 10
+_CHOSEN_HERE = re.compile(r"\btok:(13a|flores200)\b")
+"""Tokenizers between which `auto` chooses by the files of this machine."""
 
 
 def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
@@ -132,10 +181,15 @@ def typical_pair(pairs: Sequence[SentencePair]) -> int:
     return order[len(order) // 2]
 
 
-def validation_loss(
+def mean_loss(losses: Sequence[tuple[float, float]]) -> float:
+    """Return the mean cross-entropy in nats per target token, of sums and tokens by batch."""
+    return sum(nll for nll, _ in losses) / sum(tokens for _, tokens in losses)
+
+
+def validation_losses(
     learner: Learner, examples: Sequence[Example], max_tokens_per_batch: int
-) -> float:
-    """Return the mean cross-entropy, without smoothing, in nats per target token.
+) -> list[tuple[float, int]]:
+    """Return the summed cross-entropy, without smoothing, and the target tokens of each batch.
 
     Pairs that exceed a batch or the model's positions are left out. Raises UserError if no pair
     remains.
@@ -144,7 +198,7 @@ def validation_loss(
     longest = min(max_tokens_per_batch, learner.model.longest or max_tokens_per_batch)
     fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
     plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
-    nll, tokens = 0.0, 0
+    losses = []
 
     def sum_losses(batch: Batch) -> float:
         with learner.precision.autocast():
@@ -152,14 +206,14 @@ def validation_loss(
 
     for indices in micro_batches([fitting], lengths, max_tokens_per_batch=max_tokens_per_batch):
         batch = collate([examples[i] for i in indices])
-        nll += sum(compute_in_halves(sum_losses, batch, _halve))
-        tokens += batch.target_tokens
-    if not tokens:
+        nll = sum(compute_in_halves(sum_losses, batch, _halve))
+        losses.append((nll, batch.target_tokens))
+    if not losses:
         raise UserError(
             f"data.valid: every pair has a side of more than {longest} tokens, the most that the "
             "model and `training.max_tokens_per_batch` allow; raise that limit or add shorter pairs"
         )
-    return nll / tokens
+    return losses
 
 
 def _halve(batch: Batch) -> tuple[Batch, Batch]:
@@ -186,6 +240,8 @@ class Sample:
         return "\n".join(clip(line, width) for line in align_columns(rows).split("\n"))
 
 
+_LEAST_BLEU = 1.0
+"""BLEU of an early model from which it ranks checkpoints; below it, the loss does."""
 METRIC_NAMES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2", "loss": "loss"}
 
 
@@ -197,12 +253,20 @@ class Validation:
     evaluation: Evaluation
     statistics: "TranslationStatistics"
     sample: Sample
+    texts: tuple[str, ...] = ()
+    """Translations."""
+    losses: Sequence[tuple[float, float]] = ()
+    """Summed loss and target tokens of each batch."""
 
     def metric(self, name: Metric) -> float:
-        """Return a metric by its config name, negated if lower values are better."""
+        """Return a metric by its config name, negated if lower values are better.
+
+        A BLEU that is chance counts as 0.
+        """
         if name == "loss":
             return -self.loss
-        return self.evaluation.bleu.value if name == "bleu" else self.evaluation.chrf.value
+        bleu, chrf = self.evaluation.bleu.value, self.evaluation.chrf.value
+        return chrf if name == "chrf" else bleu if bleu >= _LEAST_BLEU else 0.0
 
     def as_text(self, *, signatures: bool = True) -> str:
         """Return loss and scores in one line."""

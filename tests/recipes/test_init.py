@@ -11,6 +11,7 @@ import pytest
 from mt.config import Config, TokenizerConfig, TrainingConfig
 from mt.config.data import MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
+from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.training import resolve as resolve_module
 from mt.training.resolve import resolve
@@ -150,7 +151,7 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
     corpus: Any = SimpleNamespace(
         store=SimpleNamespace(lengths=np.full((700, 2), 12)),
         vocabularies=(500, 500),
-        valid=[None] * 17,
+        valid=17 * [SentencePair("我们走吧。", "Let us go there.")],
         valid_lengths=np.full((17, 2), 12),
         plan_epoch=lambda: [None] * 40,
     )

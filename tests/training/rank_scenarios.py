@@ -25,14 +25,16 @@ import torch._dynamo  # noqa: F401 - DistributedDataParallel imports it: here on
 from torch import Tensor, nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from mt.data.batches import split_update
+from mt.data.batches import Batch, split_update
 from mt.errors import UserError, run_reporting_errors
 from mt.training import distributed
 from mt.training.distributed import World, connect_ranks, fix_bucket_order
 from mt.training.loader import rank_batches
+from mt.training.loss import LossSums
+from mt.training.resolve import measure_speed, receive_config
 from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
-from mt.training.step import TokenCounts, train_step
+from mt.training.step import TokenCounts, TrainingPass, train_step
 from tests import factories
 
 Work = Callable[[World], object]
@@ -133,6 +135,23 @@ def resumed(here: World) -> object:
     return all(map(torch.equal, whole, train(again, [3])))
 
 
+def speed(here: World) -> object:
+    """Measure the speed of passes that take a millisecond a token, beside rank 0's config."""
+    config = factories.config(training={"max_updates": 1, "target_tokens_per_update": 120})
+    forward = TrainingPass.forward
+
+    def slow(training_pass: TrainingPass, batch: Batch) -> LossSums:
+        time.sleep(0.001 * batch.target_tokens)
+        return forward(training_pass, batch)
+
+    TrainingPass.forward = slow  # type: ignore[assignment, method-assign]
+    measured, lengths = None, np.full((60, 2), 10, np.int32)
+    if here.is_main:
+        measured = measure_speed(config, lengths, (50, 50), here.device, 0.5, here)
+    received = receive_config(config.changed(seed=1 + here.rank), here)
+    return [measured, received.seed]
+
+
 def different_weights(here: World) -> None:
     learner = factories.learner()
     if here.rank == 1:
@@ -200,6 +219,7 @@ SCENARIOS = {
     "gradients": Scenario(gradients, size=4),
     "rank0 first": Scenario(rank0_first, size=4, hosts="aabb"),
     "resumed": Scenario(resumed, size=4),
+    "speed": Scenario(speed, size=4),
     "different weights": Scenario(different_weights),
     "different configs": Scenario(different_configs),
 }

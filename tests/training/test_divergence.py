@@ -287,5 +287,8 @@ def test_state_of_another_format_or_without_a_field_is_an_error() -> None:
     data = TrainState().as_json()
     with pytest.raises(RunError, match=r"state\.json: written by another version of mt"):
         TrainState.from_json({**data, "format": 1}, Path("state.json"))
+    # Of a run whose version did not yet record the loss of a ranked checkpoint.
+    older = {**data, "best": [{"update": 3, "score": 1.5}]}
+    assert TrainState.from_json(older, Path("state.json")).best[0].score == 1.5
     with pytest.raises(RunError, match=r"state\.json: damaged \(lacks `health`\)"):
         TrainState.from_json({k: v for k, v in data.items() if k != "health"}, Path("state.json"))

@@ -1,5 +1,6 @@
 """Fine-tuning that saves memory: low-rank matrices, recomputation, pure bf16, Adafactor."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from mt.model.weights import LowRankLinear, add_low_rank, merge_low_rank
 from mt.runs import ADAPTER_FILE
 from mt.training.initial_weights import choose_weights
 from mt.training.resources import estimate_memory
+from mt.training.run_folder import RunFolder
 from mt.training.step import TrainingPass, train_step
 from tests.factories import (
     Program,
@@ -95,6 +97,30 @@ def test_run_is_its_base_with_the_adapter(adapted: Path, finished_run: Path) -> 
     there = engine_translations(adapted, LINES)
     assert engine_translations(finished_run, LINES, [override]) == there
     assert engine_translations(finished_run, LINES) != there
+
+
+def test_mean_of_checkpoints_is_that_of_the_products(
+    adapted: Path, finished_run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
+) -> None:
+    run, output = tmp_path / "run", tmp_path / "mean"
+    train_with(tiny_recipe, run, *lora(finished_run), "average=last", "learning_rate=0.05")
+    checkpoints = RunFolder(run).checkpoints
+    assert program("average", run, "--checkpoints", "10,20", "--output", output)[0] == 0
+    merged = [merge_low_rank(checkpoints.weights(update), 2.0) for update in (10, 20)]
+    separate = [checkpoints.weights(update) for update in (10, 20)]
+    wrong = merge_low_rank(
+        {name: (separate[0][name] + separate[1][name]) / 2 for name in separate[0]}, 2.0
+    )
+    for folder in (run, output):
+        described = json.loads((folder / "model.json").read_text())
+        assert described["averaged_updates"] == [10, 20]
+        weights = read_run(folder).weights
+        for name, each in weights.items():
+            mean = (merged[0][name] + merged[1][name]) / 2
+            torch.testing.assert_close(each, mean, atol=1e-6, rtol=1e-5)
+        assert any((wrong[name] - each).abs().max() > 1e-4 for name, each in weights.items())
+        there = engine_translations(folder, LINES)
+        assert engine_translations(finished_run, LINES, [f"decoding.adapter={folder}"]) == there
 
 
 def test_stopped_run_is_the_uninterrupted_one(

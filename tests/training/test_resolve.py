@@ -1,6 +1,8 @@
 """Automatic settings: rules, budget, and runs that keep what was chosen."""
 
 import math
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
@@ -11,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from mt.config import Config
+from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config, open_keys
 from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
 from mt.training import resolve as resolve_module
-from mt.training.data import prepare
+from mt.training import trainer
+from mt.training.data import ReadCorpora, prepare, read_corpora
 from mt.training.resolve import (
     COVERAGES,
     AutoSettings,
@@ -58,6 +61,7 @@ GIVEN: dict[str, Any] = {
     "training.validate_every": 13,
     "training.validation_pairs": 17,
     "training.average": "last",
+    "training.best_metric": "loss",
 }
 """A value that no rule chooses for each automatic key."""
 
@@ -237,6 +241,7 @@ LENGTH = {
     "training.validate_every",
     "training.validation_pairs",
     "training.average",
+    "training.best_metric",
     "model.residual",
 }
 """Keys that are chosen with the number of updates, or not at all."""
@@ -270,6 +275,176 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
     assert training.validate_every == training.max_updates // 20
     assert training.patience is None
     assert last["averaged_updates"][0] <= training.max_updates
+
+
+def length_of(
+    recipe: Path, folder: Path, *settings: str, spent: float = 0.0, valid: int = 1
+) -> TrainingConfig:
+    """Return what is chosen when `spent` seconds have passed; `valid` repeats the validation."""
+    config = load_config(recipe, overrides=[f"training.{each}" for each in settings])
+    sides = {}
+    for side in ("source", "target"):
+        lines = Path(getattr(config.data.valid, side)).read_text(encoding="utf-8")
+        sides[side] = str(folder / side)
+        (folder / side).write_text(valid * lines, encoding="utf-8")
+    config = config.changed(data=config.data.changed(valid=config.data.valid.changed(**sides)))
+    choices = scan_and_resolve(config)
+    data = prepare(choices.config, RunFolder(Path(tempfile.mkdtemp(dir=folder))))
+    choices.began_at = time.perf_counter() - spent
+    return choices.resolve_length(data, CPU).training
+
+
+@pytest.fixture
+def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an update of 300 tokens take a quarter of a second."""
+    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 1200.0)
+
+
+@pytest.mark.usefixtures("fixed_speed")
+@pytest.mark.parametrize(
+    ("settings", "spent", "valid", "pairs"),
+    [
+        ([], 0.0, 1, 7),
+        ([], 60.0, 1, 7),
+        ([], 0.0, 100, 50),  # the last validation is of all 700 pairs
+        (["validation_pairs=70"], 30.0, 100, 70),
+        (["validate_every=10"], 0.0, 1, 7),
+        (["validate_every=10", "validation_pairs=20"], 30.0, 20, 20),
+    ],
+)
+def test_budget_is_for_preparation_updates_and_all_validations(
+    settings: list[str],
+    spent: float,
+    valid: int,
+    pairs: int,
+    open_recipe: Path,
+    tmp_path: Path,
+) -> None:
+    training = length_of(open_recipe, tmp_path, *settings, spent=spent, valid=valid)
+    updates = training.max_updates
+    assert updates is not None
+    of_pair = 5 * 5 / 1200  # five times its training, of five target tokens
+    last, validations = 7 * valid * of_pair, 20.0
+    if settings[:1] == ["validate_every=10"]:
+        validations = updates / 10
+    needed = spent + 0.25 * updates + validations * pairs * of_pair + last
+    assert needed == pytest.approx(120, abs=1)
+
+
+@pytest.mark.usefixtures("fixed_speed")
+def test_budget_includes_the_reading_of_the_corpora(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, passed = time.perf_counter, [0.0]
+
+    def reading_slowly(config: Config) -> ReadCorpora:
+        passed[0] += 90.0
+        return read_corpora(config)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + passed[0])
+    monkeypatch.setattr(trainer, "read_corpora", reading_slowly)
+    train_with(open_recipe, tmp_path / "run")
+    updates = load_config(tmp_path / "run" / "config.yaml").training.max_updates
+    assert updates is not None
+    assert 0.7 * 30 < 0.25 * updates < 30
+
+
+@pytest.mark.usefixtures("fixed_speed")
+@pytest.mark.parametrize(
+    ("settings", "end", "line"),
+    [
+        (["max_updates=100"], 100, "`training.max_updates: 100` ends the training, before its bu"),
+        (["max_epochs=2"], 4, "`training.max_epochs: 2` ends the training, before its budget 120"),
+        (["max_updates=12", "patience=3"], 12, "`training.max_updates: 12` ends the training"),
+        (["max_updates=900"], 4, "budget 120s ends the training, after 4"),
+        (["max_epochs=900"], 4, "updates instead of the 900 of `training.max_epochs: 900`"),
+        (["max_updates=null"], 4, ""),
+        (["schedule=linear", "decay_updates=90"], 90, "`training.decay_updates: 90` ends the"),
+        (["max_updates=470"], 470, "`training.max_updates: 470` ends the training, before"),
+    ],
+)
+def test_smaller_of_budget_and_given_end_wins_and_is_named(
+    settings: list[str],
+    end: int,
+    line: str,
+    open_recipe: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "mt")
+    training = length_of(open_recipe, tmp_path, *settings)
+    if "max_epochs=2" in settings:
+        assert training.max_epochs == 2
+    elif end == 4:  # what 120 seconds allow
+        assert 450 < (training.max_updates or 0) < 480
+    else:
+        assert training.max_updates == end
+    assert line in caplog.text
+
+
+def test_speed_is_measured_with_updates_of_the_size_that_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that takes 10 ms an update whatever its size, up to 200,000 tokens a second."""
+    measured = []
+
+    def measure(config: Config, *_: object, **__: object) -> float:
+        size = config.training.target_tokens_per_update
+        measured.append(size)
+        return size / max(0.01 * config.model.encoder_layers / 3, size / 200_000)
+
+    monkeypatch.setattr(resolve_module, "measure_speed", measure)
+    lengths = np.full((8, 2), 30, np.int32)
+    pairs = 10_000_000
+    facts = CorpusStatistics(pairs, (pairs * 120,) * 2, (Counter("abc"), Counter("abc")), lengths)
+    monkeypatch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
+    choices = resolve(config(tmp_path), CPU, CorpusScan({}, 0, (0, 0), ()))
+    assert choices.config.model.d_model == 512
+    size = choices.config.training.target_tokens_per_update
+    assert max(measured) >= 0.5 * size > 2500
+    assert choices.tokens == pytest.approx(200_000 * 3600, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("language", "target", "given", "metric"),
+    [
+        ("de", GERMAN, None, "bleu"),
+        ("de", ["hund", "der hund", "hunde", "die katze"] * 15, None, "chrf"),
+        ("ja", ["犬が寝ている"] * 60, None, "bleu"),
+        ("zh", ["狗", "小狗", "小狗狗"] * 20, None, "chrf"),
+        ("ii", ["ꆈꌠꁱꂷ"] * 60, None, "chrf"),
+        ("de", ["A", "B", "C"] * 20, None, "loss"),
+        ("de", ["hund"] * 60, "bleu", "bleu"),
+        ("de", GERMAN, "chrf", "chrf"),
+    ],
+)
+def test_metric_that_ranks_is_one_that_can(
+    language: str,
+    target: list[str],
+    given: str | None,
+    metric: str,
+    tmp_path: Path,
+    speed: object,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "mt")
+    write(tmp_path, ENGLISH, target)
+    keys = {"max_updates": 30, **({"best_metric": given} if given else {})}
+    made = config(tmp_path, training=keys, tokenizer={"vocabulary_size": 300})
+    made = made.changed(data=made.data.changed(target_language=language))
+    (tmp_path / "run").mkdir()
+    choices = scan_and_resolve(made)
+    data = prepare(choices.config, RunFolder(tmp_path / "run"))
+    assert choices.resolve_length(data, CPU).training.best_metric == metric
+    if given == "bleu":
+        text = (
+            "warning: `training.best_metric: bleu` cannot rank checkpoints, `chrf` can: only 0 of"
+        )
+        assert text in caplog.text
+    elif given is None and metric != "bleu":
+        assert f"validation: `training.best_metric: {metric}`, because " in caplog.text
+    else:
+        assert "best_metric" not in caplog.text
 
 
 def test_resumed_run_keeps_what_was_chosen(

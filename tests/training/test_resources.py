@@ -35,7 +35,7 @@ from mt.training.run_folder import RunFolder
 from mt.training.setup import build_learner, distribute, new_model
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
 from mt.training.trainer import Trainer, train
-from mt.training.validation import validation_loss
+from mt.training.validation import mean_loss, validation_losses
 from tests import factories
 from tests.factories import CPU, journal
 
@@ -220,13 +220,14 @@ def test_validation_in_halves_has_the_same_loss(
         return forward(training_pass, batch)
 
     examples = trainer.data.valid_examples
-    whole = validation_loss(trainer.learner, examples, 200)
+    whole = mean_loss(validation_losses(trainer.learner, examples, 200))
     monkeypatch.setattr(TrainingPass, "forward", limited)
-    assert validation_loss(trainer.learner, examples, 200) == pytest.approx(whole, rel=1e-5)
+    halved = mean_loss(validation_losses(trainer.learner, examples, 200))
+    assert halved == pytest.approx(whole, rel=1e-5)
     assert max(sizes) > most, "nothing was too large"
     most = 3
     with pytest.raises(UserError, match="a validation pair of .* target tokens does not fit"):
-        validation_loss(trainer.learner, examples, 200)
+        validation_losses(trainer.learner, examples, 200)
 
 
 def test_pair_that_does_not_fit_is_named(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,63 @@ def test_other_changes_are_refused_and_named(tmp_path: Path) -> None:
     assert (path / "config.yaml").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("decoding", "is_free"),
+    [
+        ({"beam": 9, "length_penalty": 1.0, "search": "sample", "top_k": 3}, True),
+        ({"engine": "torch", "batch_size": 3, "precision": "fp32", "repair": "off"}, True),
+        ({"mbr": "chrf", "mbr_candidates": 4, "temperature": 0.5, "seed": 4}, True),
+        ({"no_repeat_ngram": 3}, False),
+        ({"repetition_penalty": 1.5}, False),
+        ({"max_length_extra": 20}, False),
+        ({"max_length_ratio": 2.0}, False),
+        ({"min_length_ratio": 0.5}, False),
+        ({"split_sentences": "on"}, False),
+        ({"tag": "<new>"}, False),
+    ],
+)
+def test_keys_of_decoding_change_where_validation_does_not_rank_with_them(
+    decoding: dict[str, object], is_free: bool, tmp_path: Path
+) -> None:
+    before = factories.config(training={"max_updates": 10}, tokenizer={"tags": ["<new>"]})
+    path = tmp_path / "x"
+    opened(path, before)
+    (path / "checkpoints" / "update-000000005").mkdir(parents=True)
+    changed = before.changed(decoding=before.decoding.changed(**decoding))
+    if is_free:
+        changes = {change.partition(":")[0] for change in opened(path, changed)[1]}
+        assert changes == {f"decoding.{key}" for key in decoding}
+    else:
+        with pytest.raises(RunError, match=r"validation ranks the checkpoints with these keys"):
+            opened(path, changed)
+
+
+@pytest.mark.parametrize(
+    ("budget", "given", "last", "changes"),
+    [
+        ("5m", 10, 10, []),
+        ("5m", 300, 10, []),  # the budget has chosen 10 in place of it
+        ("5m", None, 10, []),
+        ("5m", 7, 7, ["training.max_updates: 10 -> 7"]),
+        (None, 300, 300, ["training.budget: 5m -> None", "training.max_updates: 10 -> 300"]),
+        ("6m", 10, None, []),
+    ],
+)
+def test_end_that_a_budget_has_chosen_stays_while_the_budget_does(
+    budget: str | None, given: int | None, last: int | None, changes: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    opened(path, config(budget="5m"))
+    (path / "checkpoints" / "update-000000005").mkdir(parents=True)
+    again = config(budget=budget, max_updates=given)
+    if last is None:
+        with pytest.raises(RunError, match=r"training\.budget: 5m -> 6m"):
+            open_run(path, again)
+        return
+    folder, resumed = open_run(path, again)
+    assert (resumed.training.max_updates, folder.changes) == (last, changes)
+
+
 def test_run_without_checkpoint_may_begin_with_another_config(tmp_path: Path) -> None:
     folder, _ = opened(tmp_path / "x", config())
     folder.tokenizer.mkdir()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from mt.training.state import TrainState
 from mt.training.trainer import Trainer, train
 from mt.training.validation import Validation, Validator
 from tests.factories import Program, journal, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
 
 
 def last_state(run: Path) -> dict[str, Any]:
@@ -69,8 +72,10 @@ def test_best_and_last_checkpoints_are_kept(tiny_recipe: Path, tmp_path: Path) -
     settings = ["best_metric=bleu", "keep_best=2", "keep_last=1", "max_updates=35"]
     # A rate this high makes the scores go up and down.
     train_with(tiny_recipe, run, *settings, "learning_rate=0.05", "validate_every=5")
-    scores = {event["update"]: event["bleu"] for event in journal(run, "validation")}
-    ranked = sorted(scores, key=lambda update: (-scores[update], update))
+    events = journal(run, "validation")
+    # The loss ranks where BLEU is chance.
+    events.sort(key=lambda event: (-event["bleu"] * (event["bleu"] >= 1), event["loss"]))
+    ranked = [event["update"] for event in events]
     assert [entry["update"] for entry in last_state(run)["best"]] == ranked[:2]
     checkpoints = RunFolder(run).checkpoints
     assert checkpoints.updates() == sorted({*ranked[:2], 35})
@@ -179,6 +184,135 @@ def test_patience_ends_a_run_without_gain(
     assert [event["update"] for event in validations] == [3, 6, 9]
     assert [len(event["bleu_by_length"]) for event in validations] == [4, 4, 4]
     assert (last_state(run)["update"], last_state(run)["validations_without_gain"]) == (9, 2)
+
+
+def fix_validations(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: Sequence[tuple[float, float, float]],
+    texts: Callable[[int, list[str]], list[str]] = lambda _, references: references,
+) -> None:
+    """Replace BLEU, chrF2 and loss of the successive validations, and their texts."""
+    run, count = Validator.run, iter(range(10**6))
+
+    def replaced(validator: Validator, pairs: int | None = None) -> Validation:
+        number = next(count)
+        bleu, chrf, loss = rows[min(number, len(rows) - 1)]
+        found = run(validator, pairs)
+        scores = replace(
+            found.evaluation,
+            bleu=replace(found.evaluation.bleu, value=bleu),
+            chrf=replace(found.evaluation.chrf, value=chrf),
+        )
+        references = [pair.target for pair in validator.data.valid]
+        made = tuple(texts(number, references))
+        return replace(found, evaluation=scores, loss=loss, texts=made)
+
+    monkeypatch.setattr(Validator, "run", replaced)
+
+
+FALLING = [5.2, 4.0, 3.3, 2.8, 2.5, 2.3, 2.2, 2.1]
+
+
+@pytest.mark.parametrize(
+    ("metric", "bleu", "chrf", "losses", "validated", "best"),
+    [
+        # BLEU is 0, or chance, while the model learns.
+        ("bleu", [0.0] * 8, [0.3, 2, 4, 6, 9, 11, 13, 14], FALLING, 8, 8),
+        ("bleu", [0.58, 0.41, 0.3, 0.02, 0.9, 0.1, 0.0, 0.2], [1.0] * 8, FALLING, 8, 8),
+        ("bleu", [0.9, 0.0, 0.5, 1.7, 1.3, 2.0, 1.9, 1.8], [1.0] * 8, FALLING, 8, 6),
+        ("bleu", [0.0] * 8, [1.0] * 8, [*FALLING[:5], 2.6, 2.7, 2.8], 7, 5),
+        # A run of equal scores.
+        ("chrf", [0.0] * 8, [7.5] * 8, FALLING, 8, 8),
+        ("bleu", [30.0] * 8, [50.0] * 8, [2.0, 1.995, *[1.99] * 6], 3, 3),
+        ("bleu", [30.0] * 8, [50.0] * 8, [2.0] * 8, 3, 3),
+        # Without gain.
+        ("bleu", [30.0, 29, 31, 28, 30, 31, 30, 29], [50.0] * 8, [2.0] * 8, 5, 3),
+        ("bleu", [30.0, 29, 28, 31, 30, 29, 30, 29], [50.0] * 8, [2, 1.9, 1.8, *[1.8] * 5], 6, 4),
+        ("loss", [0.0] * 8, [1.0] * 8, [2.0, 2.1, 1.999, 2.2, 2.3, 1.0, 1.0, 1.0], 5, 3),
+    ],
+)
+def test_checkpoints_are_ranked_by_score_then_loss_and_patience_waits_while_the_loss_falls(
+    metric: str,
+    bleu: list[float],
+    chrf: list[float],
+    losses: list[float],
+    validated: int,
+    best: int,
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fix_validations(monkeypatch, list(zip(bleu, chrf, losses, strict=True)))
+    run = tmp_path / "run"
+    settings = ["patience=2", "max_updates=8", "validate_every=1", "average=off"]
+    train_with(tiny_recipe, run, f"best_metric={metric}", *settings)
+    assert len(journal(run, "validation")) == validated
+    assert last_state(run)["best"][0]["update"] == best
+    assert journal(run, "final")[0]["averaged_updates"] == [best]
+    line = f"update {validated}: `training.patience` ends the training, after 2 validations without"
+    assert (line in capsys.readouterr().err) is (validated < 8)
+
+
+GARBAGE = "x y z"
+
+
+@pytest.mark.parametrize(
+    ("settings", "better", "kept"),
+    [
+        (["schedule=linear", "decay_updates=4"], 1, 4),  # one text of seven is chance
+        (["schedule=cosine", "decay_updates=4"], 1, 4),
+        (["schedule=linear", "decay_updates=4"], 7, 3),
+        (["schedule=linear", "decay_updates=4", "best_metric=chrf"], 7, 3),
+        (["schedule=linear", "decay_updates=4", "best_metric=chrf"], 0, 4),
+        (["schedule=linear", "decay_updates=4", "best_metric=loss"], 0, 4),
+        (["schedule=linear", "decay_updates=5"], 1, 3),  # the rate is not yet 0
+        (["schedule=inverse_sqrt"], 1, 3),
+    ],
+)
+def test_last_checkpoint_of_a_decay_is_kept_unless_another_is_better_by_more_than_chance(
+    settings: list[str],
+    better: int,
+    kept: int,
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The validation after update 3 has the best score, and `better` better texts."""
+
+    def texts(number: int, references: list[str]) -> list[str]:
+        right = better if number == 2 else 0
+        return [*references[:right], *[GARBAGE] * (len(references) - right)]
+
+    rows = [(10.0, 20.0, 3.0), (11.0, 21.0, 2.9), (13.0, 23.0, 2.7), (12.0, 22.0, 2.8)]
+    fix_validations(monkeypatch, rows, texts)
+    run, ends = tmp_path / "run", ["max_updates=4", "validate_every=1", "average=off"]
+    ends += ["warmup_updates=1", "keep_best=1"]
+    if not any("best_metric" in each for each in settings):
+        settings = [*settings, "best_metric=bleu"]
+    train_with(tiny_recipe, run, *ends, *settings)
+    assert journal(run, "final")[0]["averaged_updates"] == [kept]
+    weights = RunFolder(run).checkpoints.path(kept) / MODEL
+    assert (run / "model.safetensors").read_bytes() == weights.read_bytes()
+    verdict = "better by more than chance than the last, 4 (loss 2.800"
+    assert (verdict in capsys.readouterr().err) is ("=4" in settings[-2] or "=4" in settings[-1])
+
+
+def test_final_checkpoint_of_a_resumed_decay_is_that_of_the_uninterrupted_one(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    settings = ["schedule=linear", "decay_updates=12", "max_updates=12", "validate_every=2"]
+    settings += ["best_metric=bleu", "average=off", "keep_best=1"]
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    train_with(tiny_recipe, whole, *settings)
+    train_until(tiny_recipe, again, 11, "SIGTERM", *settings)
+    train_with(tiny_recipe, again, *settings)
+    (again / "model.safetensors").unlink()
+    train_with(tiny_recipe, again, *settings)  # with no validation of its own
+    assert outcome(again) == outcome(whole)
+    for name in ("model.safetensors", "model.json"):
+        assert (again / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_epochs_end_a_run_whose_metrics_were_not_fetched_and_it_is_validated(
