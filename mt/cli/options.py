@@ -118,7 +118,7 @@ def _list_paths(value: object, metavar: str) -> Iterator[Path]:
 
 def check_report_files(files: Sequence[Path], inputs: Sequence[Path | None]) -> None:
     """Raise UserError for a report that would replace an input, or that cannot be written."""
-    from mt.doctor.page import check_html_package
+    from mt.tables import check_html_package
 
     check_outputs(files, inputs)
     for file in files:

@@ -11,8 +11,7 @@ from mt.compare.compare import (
     split_by_difference,
 )
 from mt.compare.significance import SIGNIFICANT, PairedScore
-from mt.doctor.page import Cell, PageSection, render_page
-from mt.tables import align_columns, make_printable, wrap
+from mt.tables import Cell, PageSection, align_columns, make_printable, render_page, wrap
 
 _WIDTH = 100
 _LABEL = 13

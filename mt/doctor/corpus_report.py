@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, SplitReport, describe
-from mt.doctor.page import Cell, PageSection, render_page
-from mt.tables import make_printable
+from mt.tables import Cell, PageSection, make_printable, render_page
 
 _SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
 _SHOWN_LOST = 12
