@@ -6,6 +6,7 @@ Codes are ISO 639 codes of two or three letters, alone or at the start of a tag:
 
 import functools
 import re
+import unicodedata
 
 _NAMES = """
 af afr Afrikaans, am amh Amharic, ar ara arb Arabic, as asm Assamese, ast Asturian, ay aym Aymara,
@@ -57,7 +58,8 @@ sr me rs, st ls, sv ax, sw ke tz, tg tj, ti er, tk tm, tl ph, uk ua, ur pk, vi v
 
 `kr` is the exception: it is far more often Korea than Kanuri, which has the code `kau` as well.
 """
-_WRITTEN_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz", "ii"})
+_SENTENCES_WITHOUT_SPACES = frozenset({"zh", "ja", "ii"})
+_WRITTEN_WITHOUT_SPACES = _SENTENCES_WITHOUT_SPACES | {"th", "lo", "km", "my", "bo", "dz"}
 
 
 @functools.cache
@@ -75,6 +77,50 @@ def base_language(code: str) -> str:
 def written_without_spaces(code: str) -> bool:
     """Return True for languages without spaces between words, unless romanised (zh-Latn)."""
     return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in code_parts(code)
+
+
+@functools.cache
+def joiner_of(code: str) -> str:
+    """Return the usual text between two sentences: a space, or nothing, as in Chinese."""
+    has_none = base_language(code) in _SENTENCES_WITHOUT_SPACES and "latn" not in code_parts(code)
+    return "" if has_none else " "
+
+
+_DOTTED_I = frozenset({"tr", "az"})
+"""Languages in which I is the capital of ı, and İ that of i."""
+_NOT_GEORGIAN = re.compile("[^ა-ჿ]+")
+"""Text other than the letters of Georgian, whose capitals readers do not expect."""
+_GREEK = re.compile("[Ͱ-Ͽἀ-῿][Ͱ-Ͽἀ-῿\u0300-\u036f]*")
+_GREEK_ACCENTS = dict.fromkeys(map(ord, "\u0300\u0301\u0313\u0314\u0342"))
+_HIATUS = re.compile("(?<=[αεου]\u0301)[ιυ](?!\u0308)")
+
+
+def in_lower_case(text: str, language: str) -> str:
+    """Return a text in lower case, as its language writes it."""
+    if base_language(language) in _DOTTED_I:
+        text = text.replace("I", "ı").replace("İ", "i")
+    return text.lower()
+
+
+def in_upper_case(text: str, language: str) -> str:
+    """Return a text in upper case, as its language and its scripts write it.
+
+    Greek has no accents in capitals, except on the word `ή`; Georgian is unchanged.
+    """
+    if base_language(language) in _DOTTED_I:
+        text = text.replace("i", "İ")
+    if text.isascii():
+        return text.upper()
+    text = _GREEK.sub(lambda word: _greek_capitals(word[0]), text).replace("և", "ԵՎ")
+    return _NOT_GEORGIAN.sub(lambda part: part[0].upper(), text)
+
+
+def _greek_capitals(word: str) -> str:
+    letters = unicodedata.normalize("NFD", word)
+    if letters.lower() == "η\u0301":
+        return "Ή"
+    letters = _HIATUS.sub("\\g<0>\u0308", letters).translate(_GREEK_ACCENTS)
+    return unicodedata.normalize("NFC", letters.upper())
 
 
 def language_name(code: str) -> str:
@@ -228,6 +274,11 @@ def in_letters(text: str) -> int:
         return len(text)
     weights = _WEIGHTS.items()
     return len(text) + sum((weight - 1) * count_in(text, script) for script, weight in weights)
+
+
+def script_of(character: str) -> str:
+    """Return the first word of the Unicode name of a letter, which is that of its script."""
+    return unicodedata.name(character, "").partition(" ")[0]
 
 
 def count_in(text: str, script: str) -> int:

@@ -44,6 +44,8 @@ class LineShape:
     """Mean number of sentences in a line."""
     starts: tuple[str, ...] = ()
     """Words that begin a sentence even where the one before has no final mark."""
+    capitals: float = 0.0
+    """Share of the sentences that are in capitals."""
 
 
 @dataclass(frozen=True, slots=True)

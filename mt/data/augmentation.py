@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from random import Random
 from typing import Literal
 
@@ -19,7 +20,8 @@ import numpy as np
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.languages import FINAL_MARKS, written_without_spaces
+from mt.data.verbatim import is_unspaced
+from mt.languages import FINAL_MARKS, in_upper_case, written_without_spaces
 
 _WORD_START = re.compile(r"(?<![\w'’])\w")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -122,13 +124,10 @@ def _change_row(
 
 
 def _join_sentences(texts: list[str]) -> str:
-    """Join sentences by a space, except between ideographs."""
-    whole, *others = texts
-    for text in others:
-        ends = whole[-1:] + text[:1]
-        is_wide = all(unicodedata.east_asian_width(character) in "WF" for character in ends)
-        whole += text if is_wide else f" {text}"
-    return whole
+    """Join sentences as `joiner_of` does for their language, which their letters show."""
+    letters = [letter for text in texts for letter in text if letter.isalpha()]
+    wide = [c for c in letters if is_unspaced(c) and unicodedata.east_asian_width(c) in "WF"]
+    return ("" if 2 * len(wide) > len(letters) else " ").join(texts)
 
 
 def _on_both(change: Callable[[str], str]) -> Callable[[SentencePair, Random], SentencePair]:
@@ -237,7 +236,7 @@ def _with_copied_text(pair: SentencePair, random: Random) -> SentencePair:
 
 
 CHANGES: dict[str, Callable[[SentencePair, Random], SentencePair]] = {
-    "upper_case": _on_both(str.upper),
+    "upper_case": _on_both(partial(in_upper_case, language="")),
     "title_case": _on_both(in_title_case),
     "lower_case": _on_source(lambda text, _: text.lower()),
     "no_final_punctuation": _on_both(without_final_mark),

@@ -8,7 +8,7 @@ import sentencepiece
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 # Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
-_TOKENS, _TRAINER, _SELF_TEST = 1, 2, 4
+_TOKENS, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4
 _MODEL_TYPE, _BPE = 3, b"\x02"
 _VOCABULARY_SIZE = 4
 _SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  # id and text
@@ -105,6 +105,11 @@ def replace_tokens(
     return bytes(processor.serialized_model_proto())
 
 
+def with_normal_form(model: bytes) -> bytes:
+    """Return a model that is marked as one of text in its normal form."""
+    return model + bytes_field(_NORMALIZER, NORMAL_FORM)
+
+
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
 _NO_MESSAGE = "is not a protocol buffers message"
@@ -162,3 +167,7 @@ def _read_varint(content: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise ValueError(_NO_MESSAGE)
+
+
+NORMAL_FORM = bytes_field(1, b"mt.data.normalization")
+"""Name of the normalizer in a model of text in its normal form."""

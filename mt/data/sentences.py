@@ -8,6 +8,7 @@ from functools import cache
 
 import sentencex
 
+from mt.data.verbatim import without_copied
 from mt.languages import FINAL_MARKS, base_language
 from mt.runs import LineShape
 
@@ -17,6 +18,7 @@ _FEWEST_LETTERS = 2
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
+_WORD = re.compile(r"[^\W\d_]+")
 _START_SHARE = 0.001
 _LOWER_TIMES = 50
 """Least ratio of lower case to upper case inside sentences, for a word that is no name."""
@@ -102,6 +104,22 @@ def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
     return Sentences((text,), (before, after))
 
 
+def words_of(text: str) -> list[str]:
+    """Return the runs of letters of a text outside its copied parts."""
+    return _WORD.findall(without_copied(text))
+
+
+def is_in_capitals(words: Sequence[str]) -> bool:
+    """Test for words of capitals that all have another form in lower case."""
+    letters = "".join(words)
+    return letters.isupper() and not any(letter == letter.lower() for letter in letters)
+
+
+def ends_with_mark(text: str) -> bool:
+    """Test for a mark at the end of a sentence, before closing marks."""
+    return _FINAL_MARK.search(text) is not None
+
+
 def line_shape(lines: Sequence[str], language: str) -> LineShape:
     """Return the shape of lines, without the blank ones.
 
@@ -111,8 +129,9 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
     split = [split_sentences(line, language).texts for line in lines]
     texts = [text for sentences in split for text in sentences]
     mean = len(texts) / max(1, sum(map(bool, split))) if texts else 1.0
-    if sum(_FINAL_MARK.search(text) is None for text in texts) < _UNMARKED_SHARE * len(texts):
-        return LineShape(mean)
+    capitals = sum(is_in_capitals(words_of(text)) for text in texts) / max(1, len(texts))
+    if sum(not ends_with_mark(text) for text in texts) < _UNMARKED_SHARE * len(texts):
+        return LineShape(mean, capitals=capitals)
     firsts, others = Counter[str](), Counter[str]()
     for text in texts:
         first, *rest = text.split()
@@ -125,4 +144,4 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
         and count >= _START_SHARE * len(texts)
         and others[word.lower()] >= _LOWER_TIMES * max(others[word], _NEVER)
     ]
-    return LineShape(mean, tuple(sorted(starts)))
+    return LineShape(mean, tuple(sorted(starts)), capitals)

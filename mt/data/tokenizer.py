@@ -1,12 +1,13 @@
 """Tokenizer of a run: SentencePiece vocabularies, one per side, in a folder with checksums.
 
-Conversion between text and ids is lossless. SentencePiece (Kudo and Richardson 2018) marks a space
-by U+2581, so that character is escaped in text. Decoding is done here instead of in SentencePiece,
-so that it is defined for all ids.
+Conversion between text in its normal form and ids is lossless. SentencePiece (Kudo and Richardson
+2018) marks a space by U+2581, so that character is escaped in text. Decoding is done here instead
+of in SentencePiece, so that it is defined for all ids.
 """
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,8 +16,11 @@ from typing import Any, Literal
 
 import sentencepiece
 
+from mt.data.normalization import normalize_source, normalize_target
+from mt.data.sentencepiece_model import NORMAL_FORM
 from mt.errors import ConfigError, RunError, did_you_mean, listed
 from mt.files import is_present, read_bytes, read_json, replace_file, write_json
+from mt.languages import script_of
 from mt.runs import LARGEST_MODEL, TokenizerManifest
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -30,6 +34,8 @@ _ESCAPED = re.compile(f"{_ESCAPE}[_=]")
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 _LINES_WORTH_THREADS = 64
 _SHOWN_TAGS = 8
+_SCRIPT_SHARE = 0.02
+"""Share of the letters of all tokens from which on the training text was in a script."""
 _FORMAT = 1
 _MANIFEST = "tokenizer.json"
 JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
@@ -57,6 +63,8 @@ class Vocabulary:
 
     processor: Any
     token_bytes: tuple[bytes, ...]
+    is_normal: bool = False
+    """True if `Tokenizer` encodes the normal form of a text, and not the text itself."""
 
     @classmethod
     def from_model(cls, model: bytes) -> "Vocabulary":
@@ -74,7 +82,8 @@ class Vocabulary:
         if special != (PAD, UNK, BOS, EOS):
             raise ValueError("is a SentencePiece model of other special ids")
         size = processor.get_piece_size()
-        return cls(processor, tuple(_bytes_of(processor, number) for number in range(size)))
+        token_bytes = tuple(_bytes_of(processor, number) for number in range(size))
+        return cls(processor, token_bytes, NORMAL_FORM in model)
 
     def __len__(self) -> int:
         return len(self.token_bytes)
@@ -124,6 +133,21 @@ class Vocabulary:
     def characters(self) -> frozenset[str]:
         """Characters of the text tokens; all others become bytes or UNK."""
         return frozenset("".join(self.texts().values()))
+
+    @cached_property
+    def is_of_characters(self) -> bool:
+        """True if no token has several letters."""
+        return not any(len(text.strip(SPACE_MARK)) > 1 for text in self.texts().values())
+
+    @cached_property
+    def scripts(self) -> frozenset[str]:
+        """Scripts of the tokens whose other letters are spelled in bytes; see `script_of`."""
+        counts = Counter[str]()
+        if any(map(self.processor.is_byte, range(len(self)))):
+            for letter, count in Counter("".join(self.texts().values())).items():
+                if letter.isalpha():
+                    counts[script_of(letter)] += count
+        return frozenset(s for s, n in counts.items() if n > _SCRIPT_SHARE * counts.total())
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, with EOS at the end."""
@@ -233,9 +257,13 @@ class Tokenizer:
         """Tokens in the target vocabulary."""
         return len(self.target)
 
+    def normalize_source(self, text: str) -> str:
+        """Return a source text as its vocabulary encodes it: in its normal form, or unchanged."""
+        return normalize_source(text) if self.source.is_normal else text
+
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each source line: the tag if there is one, the text, EOS."""
-        encoded = self.source.encode(lines)
+        encoded = self.source.encode([*map(self.normalize_source, lines)])
         if self.tag is None:
             return encoded
         tag_id = self.source.tag_id(self.tag)
@@ -243,6 +271,8 @@ class Tokenizer:
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target line: its tag if there is one, the text, EOS."""
+        if self.target.is_normal:
+            lines = [*map(normalize_target, lines)]
         encoded, prefix = self.target.encode(lines), self.target_prefix
         return [[*prefix, *ids] for ids in encoded] if prefix else encoded
 

@@ -17,8 +17,16 @@ import sentencepiece
 
 from mt.config import TokenizerConfig
 from mt.config.data import DataConfig
+from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
-from mt.data.sentencepiece_model import CONTROL, NORMAL, bytes_field, encode_token, number_field
+from mt.data.sentencepiece_model import (
+    CONTROL,
+    NORMAL,
+    bytes_field,
+    encode_token,
+    number_field,
+    with_normal_form,
+)
 from mt.data.tokenizer import (
     JOINT,
     SOURCE,
@@ -136,6 +144,8 @@ class TokenizerText:
         """Sample the lines of the model files `names`; with `new_text`, for an extension."""
         self._samples = {name: Reservoir[str](_SAMPLE_LINES, seed) for name in names}
         self._new_text = new_text
+        old = new_text.old if new_text else ()
+        self._is_normal = all(vocabulary.is_normal for vocabulary in old)
 
     @classmethod
     def for_run(
@@ -157,6 +167,11 @@ class TokenizerText:
 
     def add(self, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> None:
         """Add cleaned pairs of a corpus in the given languages."""
+        if self._is_normal:
+            pairs = [
+                SentencePair(normalize_source(pair.source), normalize_target(pair.target))
+                for pair in pairs
+            ]
         selection = self._new_text
         if selection is not None:
             pairs = [selection.select(pair, languages) for pair in pairs]
@@ -234,8 +249,8 @@ def train_model(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     """
     began = time.monotonic()
     sample = prepare_lines(lines)
-    model = learn(sample, config)
-    tokens = len(Vocabulary.from_model(model))
+    vocabulary = Vocabulary.from_model(with_normal_form(learn(sample, config)))
+    tokens = len(vocabulary)
     _logger.info(
         "tokenizer: %s tokens learnt from %s lines in %.1f s",
         *(f"{tokens:,}", f"{len(sample):,}", time.monotonic() - began),
@@ -246,6 +261,7 @@ def train_model(lines: Iterable[str], config: TokenizerConfig) -> bytes:
             "going on with %s",
             *(f"{tokens:,}", f"{config.vocabulary_size:,}", f"{tokens:,}"),
         )
+    model: bytes = vocabulary.processor.serialized_model_proto()
     return model
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
+from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.verbatim import is_unspaced
@@ -133,6 +134,9 @@ def map_spans_to_line(
         for character in repair_unicode(match[0])[0]
         if not character.isspace()
     ]
+    if len(in_texts) != len(in_line):  # invisible marks between sentences are not in the texts
+        in_texts = [(i, place) for i, place in in_texts if not _MARK.match(texts[i], place)]
+        in_line = [span for span in in_line if not _MARK.match(line, span[0])]
     if len(in_texts) == len(in_line):
         span_by_character = dict(zip(in_texts, in_line, strict=True))
     else:
@@ -166,6 +170,7 @@ def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int]
 
 _Tokens = list[list[int]]
 """Tokens of each character of a text, without white space."""
+_MARK = re.compile(f"[{MARKS}]")
 _AS_READ = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 _ESCAPED_CHARACTER = re.compile(f"{escape(SPACE_MARK)[0]}[_=]|.", re.DOTALL)
 _WORD = re.compile(r"[^\W\d_\u3040-\u9fff]+|\d+|\S")
@@ -201,14 +206,20 @@ _TOKEN, _SURFACE = 2, 3
 
 def _source_tokens(part: TranslatedPart, tokenizer: Tokenizer) -> _Tokens:
     """Return the tokens of each character in the text of a part, before its normalization."""
-    encode = tokenizer.source.processor.encode
-    message = encode(escape(part.source_text), out_type="serialized_proto")
+    encode, text = tokenizer.source.processor.encode, part.source_text
+    message = encode(escape(tokenizer.normalize_source(text)), out_type="serialized_proto")
     tokens = [dict(fields(content)) for field, content in fields(message) if field == _TOKEN]
     first, tags = tokenizer.tags_in_front, int(tokenizer.tag is not None)
     assert len(tokens) == len(part.source) - 1 - tags, "the text is that of the tokens"
     surfaces = [token.get(_SURFACE, b"").decode() for token in tokens]
     owners = [[index] for index, surface in enumerate(surfaces, start=first) for _ in surface]
-    return _unescaped("".join(surfaces), owners)
+    tokens_by_character = iter(_unescaped("".join(surfaces), owners))
+    of_text = []
+    for characters, form in split_by_form(text, tokenizer.normalize_source):
+        own = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
+        visible = [c for c in characters if not c.isspace()]
+        of_text += [own if form == characters or not _MARK.match(c) else [] for c in visible]
+    return of_text
 
 
 def _unescaped(text: str, tokens: _Tokens) -> _Tokens:

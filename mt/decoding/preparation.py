@@ -9,21 +9,34 @@ from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.sentences import Sentences, split_sentences, whole_line
+from mt.data.normalization import MARKS
+from mt.data.sentences import (
+    Sentences,
+    ends_with_mark,
+    is_in_capitals,
+    split_sentences,
+    whole_line,
+    words_of,
+)
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import change_words, without_copied
+from mt.data.verbatim import change_words, copied_parts
 from mt.errors import UserError
-from mt.languages import base_language, written_without_spaces
+from mt.languages import base_language, in_lower_case, in_upper_case, joiner_of, script_of
+from mt.runs import LineShape
 from mt.special_ids import UNK
 
 _WORD = re.compile(r"[^\W\d_]+")
-_LONG_WORD = 5
-"""Letters of a single word in capitals that is no abbreviation."""
 _ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
 """Words in lower case that are written in capitals."""
 _NO_WORD = re.compile("(?!)")
-_DOTTED_I = frozenset({"tr", "az"})
-"""Languages in which I is the capital of ı, and İ that of i."""
+_INVISIBLE = re.compile(f"[{MARKS}]+")
+_OUTER = re.compile(rf"[\s{MARKS}]*+")
+_MOST_TOKENS = (1 / 3, 1 / 2, 1 / 2, 4 / 5)
+"""Tokens in lower case, of those in capitals, for 1, 2, 3 and more words; a final mark is one."""
+_LONG_WORDS = 9
+"""Letters of two words that are no abbreviations."""
+_USUAL_CAPITALS = 0.1
+"""Share of the training sentences in capitals from which on a model has learned them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +105,7 @@ class Preparation:
     """Largest number of tokens of an input, including EOS."""
     direction: Direction
     splits_sentences: bool
-    starts: tuple[str, ...]
-    """Words that begin a sentence after one without a final mark."""
+    shape: LineShape
 
     def prepare(self, window: Sequence[tuple[str, str]]) -> list[PreparedLine]:
         """Repair lines, split them into sentences, and encode these and the prefixes."""
@@ -109,34 +121,61 @@ class Preparation:
     def _read(self, line: str, prefix: str) -> _Line:
         text, notes = repair_unicode(line)
         sentences = self._sentences(text, repair_unicode(prefix)[0])
+        if self.tokenizer.source.is_normal and _INVISIBLE.search(text):
+            sentences = _without_outer_marks(sentences)
         is_foreign = False
         repairs = self.decoding.repair == "on" and not prefix
         if repairs:
-            sentences = sentences.without(lambda text: not _letters(text))
+            sentences = sentences.without(lambda text: not words_of(text))
             known = sentences.without(self._is_foreign)
             is_foreign, sentences = known != sentences, known
         texts = list(sentences.texts)
         if repairs:
-            texts = [self._lowered(text) if _is_in_capitals(text) else text for text in texts]
+            texts = [self._read_capitals(text) for text in texts]
         return _Line(line, text, notes, sentences, texts, is_foreign)
 
     def _is_foreign(self, text: str) -> bool:
-        """Test for a sentence of which most letters are not in the source vocabulary."""
-        known, letters = self.tokenizer.source.characters, _letters(text)
+        """Test for a sentence most letters of which are of scripts that the vocabulary lacks."""
+        vocabulary, letters = self.tokenizer.source, "".join(words_of(text))
+        known = vocabulary.characters
         if known.issuperset(letters):
             return False
-        forms = (
-            {letter, letter.lower(), *unicodedata.normalize("NFKD", letter)} for letter in letters
-        )
-        return 2 * sum(known.isdisjoint(variants) for variants in forms) > len(letters)
+        forms = {
+            letter: {letter, letter.lower(), *unicodedata.normalize("NFKD", letter)}
+            for letter in letters
+            if script_of(letter) not in vocabulary.scripts
+        }
+        foreign = {letter for letter, variants in forms.items() if known.isdisjoint(variants)}
+        return 2 * sum(letter in foreign for letter in letters) > len(letters)
 
     def _sentences(self, text: str, prefix: str) -> Sentences:
         """Return the sentences of a line; its prefix must not go beyond the first."""
         if self.splits_sentences:
             forced = split_sentences(prefix, self.direction.target).texts
             if len(forced) < 2:
-                return split_sentences(text, self.direction.source, self.starts)
+                return split_sentences(text, self.direction.source, self.shape.starts)
         return whole_line(text, keep_space=self.decoding.split_sentences == "off")
+
+    def _read_capitals(self, text: str) -> str:
+        """Return a sentence in lower case if it is in capitals, and these are the exception.
+
+        Lower case must take clearly fewer tokens, because the tokens are those of the training
+        text. The fewer words a text has, the more it takes to tell it from abbreviations.
+        """
+        words = words_of(text)
+        letters = sum(map(len, words))
+        if letters < 3 or not is_in_capitals(words) or self.shape.capitals >= _USUAL_CAPITALS:
+            return text
+        lowered, vocabulary = self._lowered(text), self.tokenizer.source
+        count = len(words) + len(copied_parts(text)) + ends_with_mark(text)
+        if vocabulary.is_of_characters:
+            is_known = vocabulary.characters.issuperset("".join(words_of(lowered)))
+            is_sentence = count > 2 or (count == 2 and letters >= _LONG_WORDS)
+        else:
+            tokens, of_lowered = self._count_tokens([text, lowered])
+            is_sentence = of_lowered - 1 <= _MOST_TOKENS[min(count, 4) - 1] * (tokens - 1)
+            is_known = True
+        return lowered if is_sentence and is_known else text
 
     def _lowered(self, text: str) -> str:
         """Return a sentence in lower case, its first letter and words such as `I` excepted."""
@@ -165,7 +204,10 @@ class Preparation:
         inputs: list[SearchInput] = []
         gaps: list[str] = []
         cut = ""
-        *before, after = line.sentences.gaps
+        all_gaps: Iterable[str] = line.sentences.gaps
+        if self.tokenizer.source.is_normal:
+            all_gaps = map(_visible_gap, all_gaps)
+        *before, after = all_gaps
         rows = zip(line.sentences.texts, line.texts, encoded, before, strict=True)
         for index, (sentence, text, ids, gap) in enumerate(rows):
             parts = [(text, ids)]
@@ -174,7 +216,9 @@ class Preparation:
                 parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(parts)} parts"
-            gaps += [joiner if index and gap == usual else gap, *[joiner] * (len(parts) - 1)]
+            if index and usual != joiner and (gap == usual or (usual and _is_space(gap))):
+                gap = joiner
+            gaps += [gap, *[joiner] * (len(parts) - 1)]
             for part, tokens in parts:
                 forced = () if inputs else prefix.ids
                 inputs.append(SearchInput(part, tokens, forced, from_capitals=text != sentence))
@@ -197,36 +241,29 @@ class Preparation:
         return [len(ids) for ids in self.tokenizer.encode_source(texts)]
 
 
-def _letters(text: str) -> str:
-    return "".join(_WORD.findall(without_copied(text)))
+def _without_outer_marks(sentences: Sentences) -> Sentences:
+    """Return sentences with the invisible marks at their ends moved into the gaps."""
+    texts: list[str] = []
+    gaps = [sentences.gaps[0]]
+    for text, gap in zip(sentences.texts, sentences.gaps[1:], strict=True):
+        begin, after = (len(_OUTER.match(side)[0]) for side in (text, text[::-1]))  # type: ignore[index]
+        end = max(begin, len(text) - after)
+        gaps[-1] += text[:begin]
+        if begin < end:
+            texts.append(text[begin:end])
+            gaps.append("")
+        gaps[-1] += text[end:] + gap
+    return Sentences(tuple(texts), tuple(gaps))
 
 
-def _is_in_capitals(text: str) -> bool:
-    """Test for a text in capitals: of several words, or of one word that is no abbreviation."""
-    words = _WORD.findall(without_copied(text))
-    letters = "".join(words)
-    return (
-        letters.isupper()
-        and not any(letter == letter.lower() for letter in letters)
-        and len(letters) >= (_LONG_WORD if len(words) == 1 else 3)
-    )
+def _visible_gap(gap: str) -> str:
+    """Return a gap without invisible marks, unless it has a text."""
+    visible = _INVISIBLE.sub("", gap)
+    return gap if visible.strip() else visible
 
 
-def in_lower_case(text: str, language: str) -> str:
-    """Return a text in lower case, as its language writes it."""
-    if language in _DOTTED_I:
-        text = text.replace("I", "ı").replace("İ", "i")
-    return text.lower()
-
-
-def in_upper_case(text: str, language: str) -> str:
-    """Return a text in upper case, as its language writes it."""
-    return (text.replace("i", "İ") if language in _DOTTED_I else text).upper()
-
-
-def joiner_of(language: str) -> str:
-    """Return the usual text between two sentences."""
-    return "" if written_without_spaces(language) else " "
+def _is_space(gap: str) -> bool:
+    return len(gap) == 1 and unicodedata.category(gap) == "Zs"
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -417,7 +454,12 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
     if not any(texts):
         return [Prefix()] * len(texts)
     repaired = [repair_unicode(text) for text in texts]
-    encoded = tokenizer.target.encode([text.rstrip() for text, _ in repaired])
+    first = len(tokenizer.target_prefix)
+
+    def encode(lines: Sequence[str]) -> list[list[int]]:
+        return [ids[first:] for ids in tokenizer.encode_target(lines)]
+
+    encoded = encode([text.rstrip() for text, _ in repaired])
     prefixes = []
     for (text, changes), ids in zip(repaired, encoded, strict=True):
         notes = [f"prefix: {change}" for change in changes]
@@ -425,7 +467,7 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
             unknown = name_characters([_first_unknown(text.rstrip(), tokenizer)])
             notes.append(f"prefix: ends before {unknown}, unknown to the tokenizer")
             known = tokenizer.decode_target(ids[: ids.index(UNK)])
-            [ids] = tokenizer.target.encode([known.rstrip()])
+            [ids] = encode([known.rstrip()])
         prefixes.append(Prefix(tuple(ids[:-1]), tuple(notes)))
     return prefixes
 
@@ -433,8 +475,7 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
 def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
     """Return the first character of `text` that is unknown to the target vocabulary.
 
-    The length of the known text does not give its place: `tokenizer.normalization` may change
-    lengths.
+    The length of the known text does not give its place, because normalization changes lengths.
     """
-    encode, ends = tokenizer.target.encode, range(1, len(text))
+    encode, ends = tokenizer.encode_target, range(1, len(text))
     return text[bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])]

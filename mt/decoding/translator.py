@@ -18,13 +18,12 @@ from mt.decoding.load import StoredModel, load_engine
 from mt.decoding.preparation import (
     Preparation,
     PreparedLine,
-    in_upper_case,
     name_characters,
     pair_with_prefixes,
 )
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
 from mt.errors import UserError, listed
-from mt.languages import base_language
+from mt.languages import in_upper_case
 from mt.runs import LineShape
 
 _logger = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ class Translator:
         is_auto = decoding.split_sentences == "auto"
         few = line_shape is None or line_shape.sentences < _SENTENCES_PER_LINE
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
-        self.starts = line_shape.starts if line_shape else ()
+        self.line_shape = line_shape or LineShape(sentences=1.0)
         self.advice = ""
         """Advice for a faster translation, logged once before the first long search."""
 
@@ -256,7 +255,7 @@ class Translator:
             self.longest_source,
             self.direction,
             self.splits_sentences,
-            self.starts,
+            self.line_shape,
         )
         search = RetryingSearch(self.engine, self.tokenizer, self.decoding)
         pairs, done = iter(pairs), 0
@@ -294,7 +293,7 @@ class Translator:
     def _alternative(
         self, line: PreparedLine, parts: tuple[TranslatedPart, ...]
     ) -> RankedTranslation:
-        upper = partial(in_upper_case, language=base_language(self.direction.target))
+        upper = partial(in_upper_case, language=self.direction.target)
         texts = [
             change_words(part.text, upper) if item.from_capitals else part.text
             for part, item in zip(parts, line.inputs, strict=True)

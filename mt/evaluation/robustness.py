@@ -14,7 +14,7 @@ from mt.data.augmentation import (
     without_punctuation,
 )
 from mt.evaluation.scores import Evaluation, count_form
-from mt.languages import written_without_spaces
+from mt.languages import in_upper_case, joiner_of
 from mt.tables import align_columns
 
 SEED, JOINED = 1, 4
@@ -23,7 +23,6 @@ SEED, JOINED = 1, 4
 Change = Callable[[str, Random], str]
 Adaptation = Callable[[Sequence[str]], Sequence[str]]
 _LINE_CHANGES: dict[str, tuple[Change, Adaptation | None]] = {
-    "upper case": (lambda text, _: text.upper(), lambda lines: [line.upper() for line in lines]),
     "lower case": (lambda text, _: text.lower(), None),
     "no punctuation": (without_punctuation, None),
     "no final mark": (
@@ -57,11 +56,18 @@ def make_variants(
 ) -> list[SourceVariant]:
     """Return the untouched split and its variants, except those that change no line."""
     variants = [SourceVariant("untouched", sources, references)]
-    for name, (change, adapt) in _LINE_CHANGES.items():
+    upper, upper_right = (
+        partial(in_upper_case, language=language) for language in (source_language, target_language)
+    )
+    in_capitals: tuple[Change, Adaptation] = (
+        lambda text, _: upper(text),
+        lambda lines: [*map(upper_right, lines)],
+    )
+    for name, (change, adapt) in {"upper case": in_capitals, **_LINE_CHANGES}.items():
         noisy = [change(text, Random(f"{SEED} {n}")) for n, text in enumerate(sources, 1)]
         if noisy != list(sources):
-            right = [adapt(lines) for lines in references] if adapt else references
-            variants.append(SourceVariant(name, noisy, right, adapt))
+            adapted = [adapt(lines) for lines in references] if adapt else references
+            variants.append(SourceVariant(name, noisy, adapted, adapt))
     join = partial(join_lines, language=target_language)
     long = join_lines(sources, source_language)
     variants.append(SourceVariant("long input", long, [join(lines) for lines in references], join))
@@ -75,8 +81,9 @@ def join_lines(lines: Sequence[str], language: str) -> list[str]:
 
     The separator is a space, or nothing for untokenised text in a language without spaces.
     """
-    spaced = not written_without_spaces(language) or count_form(lines, language).is_tokenized
-    separator = " " if spaced else ""
+    separator = joiner_of(language)
+    if not separator and count_form(lines, language).is_tokenized:
+        separator = " "
     return [separator.join(lines[i : i + JOINED]) for i in range(0, len(lines), JOINED)]
 
 

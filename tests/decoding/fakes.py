@@ -25,6 +25,9 @@ class Characters:
     """A tokenizer whose tokens are characters; those from `known` on are unknown."""
 
     target_prefix: tuple[int, ...] = ()
+    is_normal = False
+    is_of_characters = True
+    scripts: frozenset[str] = frozenset()
 
     def __init__(self, known: int = 0x110000) -> None:
         self.known = known

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mt.decoding.engine import Engine, Hypothesis, TranslatedPart, length_limit
-from mt.decoding.preparation import in_upper_case
 from mt.decoding.retries import BLOCKED_NGRAM
 from mt.decoding.translator import RankedTranslation, Translation, log_notes
 from mt.errors import UserError
+from mt.languages import in_upper_case
 from mt.runs import LineShape
 from mt.special_ids import EOS
 from tests.decoding.fakes import INVALID, UpperCase, build_translator, text_of, upper
@@ -451,8 +451,11 @@ def test_text_without_words_does_not_reach_the_model() -> None:
         ("YES, I AM", "Yes, I am"),
         ("STRAßE", "STRAßE"),
         ("EXIT", "EXIT"),
-        ("EXITS", "Exits"),
-        ("NATO-GPU 7", "Nato-gpu 7"),
+        ("EXITS", "EXITS"),
+        ("NATO-GPU 7", "NATO-GPU 7"),
+        ("WLAN HDMI", "WLAN HDMI"),
+        ("RNA/DNA", "RNA/DNA"),
+        ("MORNING NEWS", "Morning news"),
         ("我有GPU和CPU", "我有GPU和CPU"),
         ("ПРИВЕТ МИР", "Привет мир"),
         ("SEE https://a.b/i/X AND {NAME}", "See https://a.b/i/X and {NAME}"),

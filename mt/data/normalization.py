@@ -1,0 +1,82 @@
+"""Normal form of text in front of a tokenizer; the same in training and use.
+
+Readers see no difference between the forms that are made equal here: composed and decomposed
+letters (NFC, Unicode Standard Annex 15), kinds of spaces, invisible marks, widths and ligatures.
+ZWJ, ZWNJ and variation selectors stay, because scripts and emoji need them, and so does the wide
+punctuation of Chinese and Japanese.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+
+_JUNK = "\u00ad\u2060\ufeff"
+"""Marks of typesetting that belong to no text: soft hyphen, word joiner, byte order mark."""
+MARKS = (
+    f"{_JUNK}\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u061c\u200b\u200e\u200f\u202a-\u202e"
+    "\u2061-\u2064\u2066-\u206f\ufff9-\ufffb\U000e0100-\U000e01ef"
+)
+"""Invisible characters, as in a class of a regular expression."""
+_LINE_END = "\x0b\x0c\x1c-\x1f\x85\u2028\u2029"
+_WIDE = "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a"
+_OTHER_FORMS = (
+    "\uff61-\uff9f\ufb00-\ufb06\ufb13-\ufb17\ufb50-\ufd3d\ufd50-\ufdc7\ufdf0-\ufdf9\ufe80-\ufefc"
+    "\U0001d400-\U0001d7ff"
+)
+"""Narrow kana, ligatures, forms of Arabic letters, and letters in the styles of formulas."""
+_CHANGED = re.compile(rf"[{MARKS}]|[^\S ]|  |[{_WIDE}{_OTHER_FORMS}]")
+_MARK = re.compile(f"[{MARKS}]+")
+_ENDS = re.compile(rf"\A\s*+[{MARKS}][\s{MARKS}]*+|(?<![\s{MARKS}])\s*+[{MARKS}][\s{MARKS}]*+\Z")
+_SPACES = re.compile(r"\s+")
+_FORMS = re.compile(
+    rf"[{_WIDE}](?:[\uff01-\uff5e\u3000]*(?<=[{_WIDE}]))?(?:[！．？](?=\s|\Z))?|[{_OTHER_FORMS}]+"
+)
+_IN_TARGETS = re.compile(f"[{_JUNK}{_LINE_END}]")
+
+
+def normalize_source(text: str) -> str:
+    """Return a source text in its normal form.
+
+    A run of white space becomes one space; at an end with invisible marks, it goes with them.
+    Letters and digits of full width become those of ASCII, with the marks between them.
+    """
+    if _CHANGED.search(text):
+        text = _MARK.sub("", _ENDS.sub("", text))
+        text = _FORMS.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
+        text = _SPACES.sub(" ", text)
+    return _compose(text)
+
+
+def normalize_target(text: str) -> str:
+    """Return a target text in its normal form.
+
+    It keeps the spaces, widths and marks that its readers expect, such as the no-break spaces of
+    French, and loses line ends, soft hyphens, word joiners and byte order marks.
+    """
+    if not text.isascii():
+        text = _IN_TARGETS.sub(lambda match: "" if match[0] in _JUNK else " ", text)
+    return _compose(text)
+
+
+def _compose(text: str) -> str:
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text
+    return unicodedata.normalize("NFC", text)
+
+
+def split_by_form(text: str, normalize: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield the shortest parts of a text, each with its normal form.
+
+    The forms in turn are that of the text.
+    """
+    whole = normalize(text)
+    if whole == text:
+        yield from zip(text, text, strict=True)
+        return
+    begin = first = 0
+    for end in range(1, len(text) + 1):
+        start = normalize(text[:end])
+        last = len(start)
+        if last >= first and start + normalize(text[end:]) == whole:
+            yield text[begin:end], whole[first:last]
+            begin, first = end, last
