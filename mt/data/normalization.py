@@ -31,6 +31,10 @@ _SPACES = re.compile(r"\s+")
 _FORMS = re.compile(
     rf"[{_WIDE}](?:[\uff01-\uff5e\u3000]*(?<=[{_WIDE}]))?(?:[！．？](?=\s|\Z))?|[{_OTHER_FORMS}]+"
 )
+_LETTER = rf"[^\W_{_WIDE}{_OTHER_FORMS}\u1100-\u11ff]"
+_BETWEEN_LETTERS = re.compile(f"(?<={_LETTER})(?={_LETTER})")
+"""Places where the forms of both sides do not depend on each other."""
+_LONGEST_SEGMENT = 100
 _IN_TARGETS = re.compile(f"[{_JUNK}{_LINE_END}]")
 
 
@@ -67,16 +71,19 @@ def _compose(text: str) -> str:
 def split_by_form(text: str, normalize: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     """Yield the shortest parts of a text, each with its normal form.
 
-    The forms in turn are that of the text.
+    The forms in turn are that of the text. A long part without neighbouring letters stays whole.
     """
-    whole = normalize(text)
-    if whole == text:
-        yield from zip(text, text, strict=True)
-        return
-    begin = first = 0
-    for end in range(1, len(text) + 1):
-        start = normalize(text[:end])
-        last = len(start)
-        if last >= first and start + normalize(text[end:]) == whole:
-            yield text[begin:end], whole[first:last]
-            begin, first = end, last
+    for segment in _BETWEEN_LETTERS.split(text):
+        whole = normalize(segment)
+        if whole == segment:
+            yield from zip(segment, segment, strict=True)
+            continue
+        begin = first = 0
+        for end in range(1, len(segment) + 1) if len(segment) <= _LONGEST_SEGMENT else ():
+            start = normalize(segment[:end])
+            last = len(start)
+            if last >= first and start + normalize(segment[end:]) == whole:
+                yield segment[begin:end], whole[first:last]
+                begin, first = end, last
+        if begin < len(segment):
+            yield segment[begin:], whole[first:]

@@ -9,7 +9,7 @@ from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.normalization import MARKS
+from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentences import (
     Sentences,
     ends_with_mark,
@@ -30,7 +30,6 @@ _ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
 """Words in lower case that are written in capitals."""
 _NO_WORD = re.compile("(?!)")
 _INVISIBLE = re.compile(f"[{MARKS}]+")
-_OUTER = re.compile(rf"[\s{MARKS}]*+")
 _MOST_TOKENS = (1 / 3, 1 / 2, 1 / 2, 4 / 5)
 """Tokens in lower case, of those in capitals, for 1, 2, 3 and more words; a final mark is one."""
 _LONG_WORDS = 9
@@ -121,8 +120,6 @@ class Preparation:
     def _read(self, line: str, prefix: str) -> _Line:
         text, notes = repair_unicode(line)
         sentences = self._sentences(text, repair_unicode(prefix)[0])
-        if self.tokenizer.source.is_normal and _INVISIBLE.search(text):
-            sentences = _without_outer_marks(sentences)
         is_foreign = False
         repairs = self.decoding.repair == "on" and not prefix
         if repairs:
@@ -150,11 +147,15 @@ class Preparation:
 
     def _sentences(self, text: str, prefix: str) -> Sentences:
         """Return the sentences of a line; its prefix must not go beyond the first."""
+        form = self.tokenizer.normalize_source(text)
+        sentences = whole_line(form, keep_space=self.decoding.split_sentences == "off")
         if self.splits_sentences:
             forced = split_sentences(prefix, self.direction.target).texts
             if len(forced) < 2:
-                return split_sentences(text, self.direction.source, self.shape.starts)
-        return whole_line(text, keep_space=self.decoding.split_sentences == "off")
+                sentences = split_sentences(form, self.direction.source, self.shape.starts)
+        if form == text:
+            return sentences
+        return _cut(text, split_by_form(text, self.tokenizer.normalize_source), sentences)
 
     def _read_capitals(self, text: str) -> str:
         """Return a sentence in lower case if it is in capitals, and these are the exception.
@@ -241,19 +242,26 @@ class Preparation:
         return [len(ids) for ids in self.tokenizer.encode_source(texts)]
 
 
-def _without_outer_marks(sentences: Sentences) -> Sentences:
-    """Return sentences with the invisible marks at their ends moved into the gaps."""
-    texts: list[str] = []
-    gaps = [sentences.gaps[0]]
-    for text, gap in zip(sentences.texts, sentences.gaps[1:], strict=True):
-        begin, after = (len(_OUTER.match(side)[0]) for side in (text, text[::-1]))  # type: ignore[index]
-        end = max(begin, len(text) - after)
-        gaps[-1] += text[:begin]
-        if begin < end:
-            texts.append(text[begin:end])
-            gaps.append("")
-        gaps[-1] += text[end:] + gap
-    return Sentences(tuple(texts), tuple(gaps))
+def _cut(line: str, parts: Iterable[tuple[str, str]], sentences: Sentences) -> Sentences:
+    """Return the sentences of a line, cut as those of its normal form.
+
+    `parts` of the line and the form are from `split_by_form`. Invisible marks between sentences are
+    in the gaps.
+    """
+    spans: list[tuple[int, int]] = []
+    place = end = position = 0
+    for part, form in parts:
+        spans += [(place, place + len(part))] * len(form)
+        place += len(part)
+    texts, gaps = [], []
+    for gap, text in zip(sentences.gaps, sentences.texts, strict=False):
+        start, stop = spans[position + len(gap)][0], spans[position + len(gap + text) - 1][1]
+        if start < end:  # in one part with the sentence before
+            return whole_line(line)
+        gaps.append(line[end:start])
+        texts.append(line[start:stop])
+        end, position = stop, position + len(gap + text)
+    return Sentences(tuple(texts), (*gaps, line[end:]))
 
 
 def _visible_gap(gap: str) -> str:

@@ -37,6 +37,9 @@ class Characters:
     def id_to_piece(self, ids: Sequence[int]) -> list[str]:
         return ["</s>" if number == EOS else chr(number) for number in ids]
 
+    def normalize_source(self, text: str) -> str:
+        return text
+
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         # Lone surrogates raise an error, as in SentencePiece.
         texts = [line.encode("utf-8").decode() for line in lines]
