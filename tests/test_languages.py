@@ -11,6 +11,9 @@ from mt.languages import (
     count_in,
     describe_country,
     in_letters,
+    in_lower_case,
+    in_upper_case,
+    joiner_of,
     language_name,
     script_share,
     scripts_of,
@@ -49,6 +52,37 @@ def test_language_may_be_written_without_spaces() -> None:
         assert written_without_spaces(code), code
     for code in ["en", "ko", "kor", "de-AT", "vi", "nan-Latn", "zh_Latn_CN", ""]:
         assert not written_without_spaces(code), code
+
+
+def test_sentences_have_spaces_between_them_where_words_have_none() -> None:
+    for code in ["zh", "lzh_Hant", "yue", "jpn", "ii"]:
+        assert joiner_of(code) == "", code
+    for code in ["th", "lo", "khm", "my", "bo", "dzo", "zh-Latn", "ko", "en", "tlh"]:
+        assert joiner_of(code) == " ", code
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "capitals"),
+    [
+        ("Καλημέρα, πώς είστε; Ναι ή όχι;", "el", "ΚΑΛΗΜΕΡΑ, ΠΩΣ ΕΙΣΤΕ; ΝΑΙ Ή ΟΧΙ;"),
+        ("γάιδαρος, ρολόι, άυπνος, προΐσταμαι", "ell_Grek", "ΓΑΪΔΑΡΟΣ, ΡΟΛΟΪ, ΑΫΠΝΟΣ, ΠΡΟΪΣΤΑΜΑΙ"),
+        ("ἐν ἀρχῇ ἦν ὁ λόγος", "el", "ΕΝ ΑΡΧΗΙ ΗΝ Ο ΛΟΓΟΣ"),
+        ("Die Straße (π = 3,14)", "de", "DIE STRASSE (Π = 3,14)"),
+        ("iyi ışık", "tur_Latn", "İYİ IŞIK"),
+        ("გამარჯობა, PC ok", "ka", "გამარჯობა, PC OK"),
+        ("ᏣᎳᎩ ᎦᏬᏂ", "chr", "ᏣᎳᎩ ᎦᏬᏂ"),
+        ("և այլն", "hy", "ԵՎ ԱՅԼՆ"),
+        ("ijs, naïf", "nl", "IJS, NAÏF"),
+        ("你好 สวัสดี नमस्ते مرحبا", "zh", "你好 สวัสดี नमस्ते مرحبا"),
+    ],
+)
+def test_capitals_are_those_of_the_language(text: str, language: str, capitals: str) -> None:
+    assert in_upper_case(text, language) == capitals
+
+
+def test_lower_case_is_that_of_the_language() -> None:
+    assert in_lower_case("IŞIK İÇİN", "tr-TR") == "ışık için"
+    assert in_lower_case("IT IS ΟΔΟΣ", "en") == "it is οδος"
 
 
 @pytest.mark.parametrize("script", UNICODE_NAMES)

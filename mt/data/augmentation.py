@@ -127,7 +127,7 @@ def _join_sentences(texts: list[str]) -> str:
     """Join sentences as `joiner_of` does for their language, which their letters show."""
     letters = [letter for text in texts for letter in text if letter.isalpha()]
     wide = [c for c in letters if is_unspaced(c) and unicodedata.east_asian_width(c) in "WF"]
-    return ("" if 2 * len(wide) > len(letters) else " ").join(texts)
+    return ("" if 3 * len(wide) > len(letters) else " ").join(texts)
 
 
 def _on_both(change: Callable[[str], str]) -> Callable[[SentencePair, Random], SentencePair]:

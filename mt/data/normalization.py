@@ -80,10 +80,13 @@ def split_by_form(text: str, normalize: Callable[[str], str]) -> Iterator[tuple[
             continue
         begin = first = 0
         for end in range(1, len(segment) + 1) if len(segment) <= _LONGEST_SEGMENT else ():
-            start = normalize(segment[:end])
-            last = len(start)
-            if last >= first and start + normalize(segment[end:]) == whole:
-                yield segment[begin:end], whole[first:last]
-                begin, first = end, last
+            left, right = segment[:end], segment[end:]
+            # With a letter at the cut, marks beside it are not at an end of the text.
+            starts = normalize(left), normalize(f"{left}a")[:-1]
+            rests = normalize(right), normalize(f"a{right}")[1:]
+            lasts = [len(start) for start in starts for rest in rests if start + rest == whole]
+            if lasts and max(lasts) >= first:
+                yield segment[begin:end], whole[first : max(lasts)]
+                begin, first = end, max(lasts)
         if begin < len(segment):
             yield segment[begin:], whole[first:]

@@ -30,8 +30,8 @@ _ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
 """Words in lower case that are written in capitals."""
 _NO_WORD = re.compile("(?!)")
 _INVISIBLE = re.compile(f"[{MARKS}]+")
-_MOST_TOKENS = (1 / 3, 1 / 2, 1 / 2, 4 / 5)
-"""Tokens in lower case, of those in capitals, for 1, 2, 3 and more words; a final mark is one."""
+_MOST_TOKENS = (1 / 3, 1 / 2, 1 / 2, 2 / 3, 2 / 3, 4 / 5)
+"""Tokens in lower case, of those in capitals, for 1 to 6 words or more; a final mark is one."""
 _LONG_WORDS = 9
 """Letters of two words that are no abbreviations."""
 _USUAL_CAPITALS = 0.1
@@ -174,7 +174,7 @@ class Preparation:
             is_sentence = count > 2 or (count == 2 and letters >= _LONG_WORDS)
         else:
             tokens, of_lowered = self._count_tokens([text, lowered])
-            is_sentence = of_lowered - 1 <= _MOST_TOKENS[min(count, 4) - 1] * (tokens - 1)
+            is_sentence = of_lowered - 1 <= _MOST_TOKENS[min(count, 6) - 1] * (tokens - 1)
             is_known = True
         return lowered if is_sentence and is_known else text
 
@@ -217,7 +217,7 @@ class Preparation:
                 parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(parts)} parts"
-            if index and usual != joiner and (gap == usual or (usual and _is_space(gap))):
+            if index and usual != joiner and (gap == usual or (usual and _is_other_space(gap))):
                 gap = joiner
             gaps += [gap, *[joiner] * (len(parts) - 1)]
             for part, tokens in parts:
@@ -270,8 +270,8 @@ def _visible_gap(gap: str) -> str:
     return gap if visible.strip() else visible
 
 
-def _is_space(gap: str) -> bool:
-    return len(gap) == 1 and unicodedata.category(gap) == "Zs"
+def _is_other_space(gap: str) -> bool:
+    return not gap.isascii() and {*map(unicodedata.category, gap)} == {"Zs"}
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")

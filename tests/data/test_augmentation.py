@@ -92,10 +92,23 @@ def test_joined_pairs_are_those_that_follow() -> None:
     assert counts[1] == 1
 
 
-def test_ideographs_are_joined_without_a_space() -> None:
-    chunk = chunk_of([SentencePair("我累。", "I am.")] * 2)
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("我累。", "我累。我累。"),
+        ("他说“好”", "他说“好”他说“好”"),
+        ("我有 3 GB", "我有 3 GB我有 3 GB"),
+        ("はい", "はいはい"),
+        ("네 가요", "네 가요 네 가요"),
+        ("สวัสดี", "สวัสดี สวัสดี"),
+        ("ខ្ញុំទៅ។", "ខ្ញុំទៅ។ ខ្ញុំទៅ។"),
+        ("I am.", "I am. I am."),
+    ],
+)
+def test_sentences_are_joined_as_in_decoding(text: str, joined: str) -> None:
+    chunk = chunk_of([SentencePair(text, "I am.")] * 2)
     assert texts(drawn({"joined_pairs": 1.0}, chunk=chunk))[0] == SentencePair(
-        "我累。我累。", "I am. I am."
+        joined, "I am. I am."
     )
 
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mt.config import DecodingConfig
+from mt.config import DecodingConfig, TokenizerConfig
 from mt.config.data import Direction
+from mt.data.normalization import normalize_source
 from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer_training import train_model
 from mt.decoding.alignment import Link, Span, map_positions, map_spans_to_line
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.preparation import repair_unicode
@@ -164,6 +166,36 @@ def test_lines_of_several_parts_are_linked_part_by_part(tokenizers: dict[str, To
         [],
         [("世界", (0, 3)), ("。", (0, 3))],
     ], "the first source token is the tag and has no link"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The dog sees  the cat.",
+        "\ufeffThe\xa0do\xadg\u200b sees\u3000the\u202fcat.\u200b",
+        "Ｔｈｅ\u2009dog ｓｅｅｓ　 the cat\u2060．",
+        "The d\u0300og\xa0se\u0301es the ｶﾞ cat. \xad  你好，\u200b世界。\xa0The dog.",
+    ],
+)
+@pytest.mark.parametrize("split", ["on", "off"])
+def test_links_are_to_the_characters_of_the_line_as_it_is(line: str, split: str) -> None:
+    class Echo(Answers):
+        """Returns the sources."""
+
+        def n_best_ids(self, sources: Any, *_: Any, **__: Any) -> list[list[Hypothesis]]:
+            return [[Hypothesis(tuple(ids[:-1]), -1.0, -1.0, finished=True)] for ids in sources]
+
+    words = Vocabulary.from_model(train_model(LINES, TokenizerConfig(vocabulary_size=330)))
+    made = translator(Echo((), one_to_one), Tokenizer(words, words, ""), split)
+    [translation] = made.stream([line])
+    assert translation.source == line
+    assert normalize_source(translation.text) == normalize_source(line)
+    [links] = made.find_links([translation])
+    assert links is not None
+    texts = [(line[slice(*link.source)], translation.text[slice(*link.target)]) for link in links]
+    assert [normalize_source(left) for left, _ in texts] == [right for _, right in texts]
+    linked = {place for link in links for place in range(*link.target)}
+    assert linked == {i for i, c in enumerate(translation.text) if not c.isspace()}
 
 
 def test_other_engines_have_no_links() -> None:

@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.config import TokenizerConfig
+from mt.config import DecodingConfig, TokenizerConfig
+from mt.config.data import Direction
+from mt.data.sentences import line_shape
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.decoding.preparation import (
     Prefix,
+    Preparation,
     encode_prefixes,
     name_characters,
     repair_unicode,
@@ -18,6 +21,7 @@ from mt.decoding.preparation import (
     unknown_characters,
 )
 from mt.decoding.retries import longest_repetition, repeats_itself
+from mt.runs import LineShape
 from tests.factories import foreign_vocabulary
 
 LONE = "lone surrogates are read as U+FFFD"
@@ -240,3 +244,100 @@ def test_prefix_ends_before_an_unknown_character_where_folding_changes_lengths()
     note = ("prefix: ends before `\u96ea` (U+96EA), unknown to the tokenizer",)
     assert [each.notes for each in prefixes] == [note, note]
     assert [tokenizer.decode_target(each.ids) for each in prefixes] == ["off", "caf\u00e9 we"]
+
+
+NOUNS, PLACES = ("dog", "bird", "fish", "horse"), ("river", "market", "village", "garden")
+ENGLISH = [f"Today the {noun} walks from the {place}." for noun in NOUNS for place in PLACES]
+GERMAN = [f"Heute geht der {noun} aus dem {place} heraus." for noun in NOUNS for place in PLACES]
+CHEROKEE = [
+    "".join(chr(0x13A0 + ord(letter) - ord("a")) if letter.isalpha() else letter for letter in line)
+    for line in (line.lower() for line in ENGLISH)
+]
+CAPITALS = [line.upper() for line in ENGLISH]
+
+
+def preparation(
+    sources: Sequence[str],
+    targets: Sequence[str],
+    shape: LineShape | None = None,
+    **settings: float,
+) -> Preparation:
+    """Prepare lines for a model with a joint vocabulary; its record is that of its sources."""
+    config = TokenizerConfig.model_validate({"vocabulary_size": 400, **settings})
+    words = Vocabulary.from_model(train_model([*sources, *targets], config))
+    return Preparation(
+        Tokenizer(words, words, ""),
+        DecodingConfig(),
+        longest_source=200,
+        direction=Direction("en", "de"),
+        splits_sentences=True,
+        shape=shape or line_shape(sources, "en"),
+    )
+
+
+def texts_of(made: Preparation, line: str) -> list[str]:
+    [prepared] = made.prepare([(line, "")])
+    return [part.text for part in prepared.inputs]
+
+
+@pytest.mark.parametrize("shape", [None, LineShape(1.0)], ids=["recorded", "unknown"])
+def test_capitals_are_the_exception_only_where_the_training_text_has_lower_case(
+    shape: LineShape | None,
+) -> None:
+    line = "TODAY THE HORSE WALKS FROM THE RIVER."
+    assert texts_of(preparation(ENGLISH, GERMAN, shape), line) == [line.capitalize()]
+    for sources in (CAPITALS, CAPITALS * 3 + ENGLISH * 2):
+        assert texts_of(preparation(sources, GERMAN, shape), line) == [line]
+    for sources in (CHEROKEE, CHEROKEE + ENGLISH * 20):
+        assert texts_of(preparation(sources, GERMAN, shape), CHEROKEE[0]) == [CHEROKEE[0]]
+
+
+def test_share_of_sentences_in_capitals_is_recorded() -> None:
+    assert line_shape([*ENGLISH[:3], "SO IT GOES. GO ON!"], "en").capitals == 2 / 5
+    assert line_shape(CHEROKEE, "chr").capitals == 1
+    assert line_shape(["ქალი და კაცი.", "你好。", "ไป", ""], "ka").capitals == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("MARKET VILLAGE GARDEN TODAY", "Market village garden today"),
+        ("FROM THE MARKET!", "From the market!"),
+        ("WALKS", "WALKS"),
+        *((line, line) for line in ("USB HDMI", "IBM PC", "UNESCO", "HIV/AIDS", "HTML, CSS, XML")),
+        *((line, line) for line in ("USB VGA DVI PCI HDMI", "PDF", "NASA ESA JAXA", "COVID")),
+    ],
+)
+def test_abbreviations_are_no_sentence_in_capitals(line: str, text: str) -> None:
+    assert texts_of(preparation(ENGLISH, GERMAN), line) == [text]
+
+
+RARE = "镯饕綍筊"
+
+
+def test_rare_characters_of_the_training_text_are_translated() -> None:
+    lines = [*["今天天气很好，我们去公园。"] * 400, *(f"{character}也。" for character in RARE)]
+    made = preparation(lines, ENGLISH * 40, vocabulary_size=350, character_coverage=0.995)
+    assert made.tokenizer.source.characters.isdisjoint(RARE)
+    for line in ("镯饕綍。", "綍也"):
+        assert texts_of(made, line) == [line]
+    foreign = ["ฉันชอบกินข้าว", "Καλημέρα σας", "เขาไป ok", "ᏣᎳᎩ ᎦᏬᏂ", "Читать"]
+    assert [texts_of(made, line) for line in foreign] == [[]] * 5
+    [prepared] = made.prepare([("ฉัน\xad\u200bชอบ\u200b กิน\xa0ข้าว\u200b", "")])
+    assert prepared.gaps == [prepared.line]
+    few = preparation([*ENGLISH * 50, "The dog 今 walks."], GERMAN, vocabulary_size=500)
+    assert texts_of(few, "今天很好") == []
+
+
+def test_sentences_are_those_of_the_normal_form() -> None:
+    made = preparation(ENGLISH, GERMAN)
+    line = "\ufeffMr.\xa0Dog wal\xadks.\u200b\xa0 It is ｂｉｇ．　Ｍｒ．　Fish sees\u2028it.\xad"
+    [prepared] = made.prepare([(line, "")])
+    assert prepared.line == prepared.text == line
+    assert prepared.sentences == (
+        *("Mr.\xa0Dog wal\xadks.", "It is ｂｉｇ．", "Ｍｒ．　Fish sees\u2028it."),
+    )
+    assert prepared.gaps == ["", "\xa0 ", "\u3000", ""]
+    plain = "Mr. Dog walks. It is big. Mr. Fish sees it."
+    [same] = made.prepare([(plain, "")])
+    assert [part.ids for part in same.inputs] == [part.ids for part in prepared.inputs]

@@ -41,6 +41,8 @@ def test_parts_are_joined_as_the_target_language_writes() -> None:
     for language, joined in (
         ("zh", "ONE TWO THREE.FOUR FIVE."),
         ("de", "ONE TWO THREE. FOUR FIVE."),
+        ("th", "ONE TWO THREE. FOUR FIVE."),
+        ("km", "ONE TWO THREE. FOUR FIVE."),
     ):
         translator = build_translator(UpperCase(), language=language)
         assert translator.translate(["one two three. Four five."]) == [joined]

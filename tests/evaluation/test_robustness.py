@@ -159,3 +159,27 @@ def test_variants_that_change_nothing_are_left_out(
     sources: list[str], language: str, left_out: set[str]
 ) -> None:
     assert not variants_of(sources, language).keys() & left_out
+
+
+def test_lines_are_joined_and_raised_as_their_languages_write() -> None:
+    lines = {"th": "ไป", "zh": "去。", "el": "Πάω.", "ka": "მივდივარ."}
+    for language, joined, upper in [
+        ("th", "ไป ไป", None),
+        ("zh", "去。去。", None),
+        ("el", "Πάω. Πάω.", "ΠΑΩ."),
+        ("ka", "მივდივარ. მივდივარ.", None),
+    ]:
+        variants = {
+            variant.name: variant
+            for variant in make_variants(
+                [lines[language]] * 2,
+                [[lines[language]] * 2],
+                source_language=language,
+                target_language=language,
+            )
+        }
+        assert variants["long input"].sources == variants["long input"].references[0] == [joined]
+        raised = variants.get("upper case")
+        assert (raised and (raised.sources[0], raised.references[0][0])) == (
+            upper and (upper, upper)
+        )
