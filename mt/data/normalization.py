@@ -8,7 +8,8 @@ punctuation of Chinese and Japanese.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, permutations, product
 
 _JUNK = "\u00ad\u2060\ufeff"
 """Marks of typesetting that belong to no text: soft hyphen, word joiner, byte order mark."""
@@ -90,3 +91,36 @@ def split_by_form(text: str, normalize: Callable[[str], str]) -> Iterator[tuple[
                 begin, first = end, max(lasts)
         if begin < len(segment):
             yield segment[begin:], whole[first:]
+
+
+_LAST_CODE, _SELECTORS = 0x30000, range(0xE0100, 0xE01F0)
+_FREQUENT_SPACES, _LONGEST_SPACE = " \t\xa0\u202f\u3000", 8
+
+
+def list_rules(normalize: Callable[[str], str]) -> dict[str, str]:
+    """Return the normal forms of characters, and of sequences that have one of their own.
+
+    These are rules for SentencePiece, which replaces the longest of them at each place. Rare orders
+    of combining marks, and the punctuation between letters of full width, are not among them.
+    """
+    characters = [*map(chr, chain(range(1, _LAST_CODE), _SELECTORS))]
+    spaces = [character for character in characters if character.isspace()]
+    texts: Iterable[str] = chain(
+        (character for character in characters if not "\ud800" <= character <= "\udfff"),
+        chain.from_iterable(map(_decompositions, characters)),
+        map("".join, product(spaces, spaces)),
+        map("".join, product(_FREQUENT_SPACES, repeat=3)),
+        map("".join, product(_FREQUENT_SPACES, repeat=4)),
+        (" " * count for count in range(2, _LONGEST_SPACE + 1)),
+        map("".join, product(map(chr, range(0xFF66, 0xFF9E)), "\uff9e\uff9f")),
+    )
+    return {text: form for text in texts if (form := normalize(text)) != text}
+
+
+def _decompositions(character: str) -> Iterator[str]:
+    """Yield the sequences of a base and its marks in any order, some of them composed."""
+    letters = unicodedata.normalize("NFD", character)
+    for order in permutations(letters[1:]):
+        for count in range(len(order)):
+            composed = unicodedata.normalize("NFC", letters[0] + "".join(order[:count]))
+            yield composed + "".join(order[count:])

@@ -1,7 +1,8 @@
 """SentencePiece models as protocol buffers messages: reading, writing and replacing tokens."""
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import sentencepiece
 
@@ -9,6 +10,8 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 
 # Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
 _TOKENS, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4
+_CHARACTERS_MAP = 2
+_ERRORS_ONLY = 2
 _MODEL_TYPE, _BPE = 3, b"\x02"
 _VOCABULARY_SIZE = 4
 _SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  # id and text
@@ -108,6 +111,21 @@ def replace_tokens(
 def with_normal_form(model: bytes) -> bytes:
     """Return a model that is marked as one of text in its normal form."""
     return model + bytes_field(_NORMALIZER, NORMAL_FORM)
+
+
+def with_rules(model: bytes, rules: Mapping[str, str]) -> bytes:
+    """Return a model that normalizes text by rules, as other programs read it."""
+    codes = (
+        "\t".join(" ".join(f"{ord(character):X}" for character in text) for text in rule)
+        for rule in rules.items()
+    )
+    sentencepiece.set_min_log_level(_ERRORS_ONLY)
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        file.write("".join(f"{line}\n" for line in codes))
+        file.flush()
+        normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=file.name)
+    compiled = dict(fields(dict(fields(normalizer.serialized_model_proto()))[_NORMALIZER]))
+    return model + bytes_field(_NORMALIZER, bytes_field(_CHARACTERS_MAP, compiled[_CHARACTERS_MAP]))
 
 
 _VARINT, _LENGTH_DELIMITED = 0, 2

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
+from mt.data.normalization import list_rules, normalize_source, normalize_target
+from mt.data.sentencepiece_model import with_rules
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
@@ -166,14 +168,18 @@ def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str,
 def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
     tokenizer, data = finished.tokenizer, finished.config.data
     separate = tokenizer.source is not tokenizer.target
-    sides = [("source.spm", "vocab.json", tokenizer.source)]
-    sides.append(
-        ("target.spm", "target_vocab.json" if separate else "vocab.json", tokenizer.target)
+    target_ids = "target_vocab.json" if separate else "vocab.json"
+    sides = (
+        ("source.spm", "vocab.json", tokenizer.source, normalize_source),
+        ("target.spm", target_ids, tokenizer.target, normalize_target),
     )
-    for model, ids, vocabulary in sides:
+    for model, ids, vocabulary, normalize in sides:
         processor = vocabulary.processor
+        content: bytes = processor.serialized_model_proto()
+        if vocabulary.is_normal:
+            content = with_rules(content, list_rules(normalize))
         with replace_file(folder / model) as temporary:
-            temporary.write_bytes(processor.serialized_model_proto())
+            temporary.write_bytes(content)
         tokens = map(processor.id_to_piece, range(len(vocabulary)))
         write_json(folder / ids, {token: index for index, token in enumerate(tokens)})
     pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, (PAD, UNK, BOS, EOS))

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
+from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import train_tokenizer
@@ -43,6 +44,11 @@ TEXTS = [
     "a\tb",
     "zero",
 ]
+FORMS = [
+    *("one\xa0two\u202f three", "pil\xadlow\ufeff, \u200bten", "a \t b", "２０ ＡＢ ﾃﾞｰﾀ ﬁne 𝐁"),
+    *("ộ o\u0302\u0323 o\u0323\u0302 \u1112\u1161\u11ab 한", "\u0958 \u2126 \u0344"),
+]
+"""Texts other than their normal form."""
 VARIANTS: dict[str, dict[str, object]] = {
     "paper": {},
     "decoder tied": {"tie_embeddings": "decoder"},
@@ -106,12 +112,16 @@ def test_tokens_are_equal(
     run = random_run(SMALL.changed(tie_embeddings=tie), tokenizer)
     write_marian(run, tmp_path / "marian")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "marian")
-    source, target = tokenizer.encode_source(TEXTS), tokenizer.encode_target(TEXTS)
-    assert (source == target) == (vocabulary == "joint")
-    assert theirs(TEXTS)["input_ids"] == source
-    assert theirs(text_target=TEXTS)["input_ids"] == target
+    same = tokenizer.encode_source(TEXTS[:1]) == tokenizer.encode_target(TEXTS[:1])
+    assert same == (vocabulary == "joint")
+    texts = [*TEXTS, *FORMS]
+    source, target = tokenizer.encode_source(texts), tokenizer.encode_target(texts)
+    assert theirs(texts)["input_ids"] == source
+    assert theirs(text_target=texts)["input_ids"] == target
     back = theirs.batch_decode(target, skip_special_tokens=True)
-    assert back == [text.strip() for text in TEXTS]
+    assert back == [normalize_target(text).strip() for text in texts]
+    plain = [normalize_source(text) for text in texts]
+    assert tokenizer.encode_source(plain) == source
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian")
     assert model.get_input_embeddings().weight.shape == (tokenizer.source_size, 32)
     assert model.get_output_embeddings().weight.shape == (tokenizer.target_size, 32)
