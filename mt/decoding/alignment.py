@@ -206,8 +206,8 @@ _TOKEN, _SURFACE = 2, 3
 
 def _source_tokens(part: TranslatedPart, tokenizer: Tokenizer) -> _Tokens:
     """Return the tokens of each character in the text of a part, before its normalization."""
-    encode, text = tokenizer.source.processor.encode, part.source_text
-    message = encode(escape(tokenizer.normalize_source(text)), out_type="serialized_proto")
+    encode, normalize = tokenizer.source.processor.encode, tokenizer.normalize_source
+    message = encode(escape(normalize(part.source_text)), out_type="serialized_proto")
     tokens = [dict(fields(content)) for field, content in fields(message) if field == _TOKEN]
     first, tags = tokenizer.tags_in_front, int(tokenizer.tag is not None)
     assert len(tokens) == len(part.source) - 1 - tags, "the text is that of the tokens"
@@ -215,7 +215,7 @@ def _source_tokens(part: TranslatedPart, tokenizer: Tokenizer) -> _Tokens:
     owners = [[index] for index, surface in enumerate(surfaces, start=first) for _ in surface]
     tokens_by_character = iter(_unescaped("".join(surfaces), owners))
     of_text = []
-    for characters, form in split_by_form(text, tokenizer.normalize_source):
+    for characters, form in split_by_form(part.source_text, normalize):
         own = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
         visible = [c for c in characters if not c.isspace()]
         of_text += [own if form == characters or not _MARK.match(c) else [] for c in visible]

@@ -161,7 +161,7 @@ class Preparation:
         """Return a sentence in lower case if it is in capitals, and these are the exception.
 
         Lower case must take clearly fewer tokens, because the tokens are those of the training
-        text. The fewer words a text has, the more it takes to tell it from abbreviations.
+        text. A text of few words must save more of them, since it may be an abbreviation.
         """
         words = words_of(text)
         letters = sum(map(len, words))
