@@ -142,12 +142,12 @@ class SourceDocument:
         self,
         options: Options,
         translate: Callable[[Iterator[DocumentText]], Iterator[TranslatedLine]],
-        refuse: Callable[[int, str], None] = lambda _text_number, _reason: None,
+        refuse: Callable[[range, str], None] = lambda _numbers, _reason: None,
     ) -> Iterator[bytes]:
         """Yield the document with the translation of each text, in order.
 
         `translate` may read ahead; it returns one line for each text. An item with a refused
-        translation keeps its source: `refuse` gets the number of its first text and the reason.
+        translation keeps its source: `refuse` gets the numbers of its texts and the reason.
         """
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
         yield self._encode(self.text[: len(self.text) - len(text)])
@@ -160,7 +160,7 @@ class SourceDocument:
             try:
                 rendered = item.render(iter(lines))
             except RefusedTranslationError as refused:
-                refuse(text_number, str(refused))
+                refuse(range(text_number, text_number + len(lines)), str(refused))
                 rendered = text[item.start : item.end]
                 if isinstance(item, Entry) and item.untranslated is not None:
                     rendered = item.untranslated
@@ -267,20 +267,24 @@ def translate_document(
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
+        rows: list[str] = []
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
             for translation, links in translate_texts(translator, texts, options):
                 log_notes(translation, "text")
-                if report is not None:
-                    report.write(report_line(translation).encode())
+                rows.append(report_line(translation))
                 bar.update()
                 yield TranslatedLine(translation.text, links)
 
-        def refuse(text_number: int, reason: str) -> None:
-            _logger.warning("text %d: keeps its source: %s", text_number, reason)
+        def refuse(numbers: range, reason: str) -> None:
+            _logger.warning("text %d: keeps its source: %s", numbers[0], reason)
+            for number in numbers:
+                rows[number - 1] = f"{number}\tkept\t{reason}\n"
 
         out.writelines(document.translate(options, translate, refuse))
+        if report is not None:
+            report.writelines(row.encode() for row in rows)
 
 
 def _count_texts(document: SourceDocument, options: Options) -> int:

@@ -250,8 +250,8 @@ def join_fields(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: several if several[1:] else several[0] for name, several in values.items()}
 
 
-Refuse = Callable[[int, str], None]
-"""Function that receives the number of a text that keeps its source, and the reason."""
+Refuse = Callable[[range, str], None]
+"""Function that receives the numbers of texts that keep their source, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

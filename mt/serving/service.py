@@ -66,6 +66,7 @@ from mt.serving.requests import (
 
 TRANSLATE, DOCUMENT = "/translate", "/document"
 _MESSAGE_LENGTH = 300
+_REFUSED = "texts with a refused translation"
 _BYTES = "application/octet-stream"
 # Only the contents of the page itself, and the API of its own server.
 _PAGE_POLICY = (
@@ -378,7 +379,7 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
             }
             kept = Counter(file.kept)
             translated = await asyncio.to_thread(
-                file.join, texts, lambda *_: kept.update(["texts with a refused translation"])
+                file.join, texts, lambda numbers, _: kept.update({_REFUSED: len(numbers)})
             )
             if kept:
                 counts = ", ".join(f"{count} {reason}" for reason, count in kept.items())
@@ -456,8 +457,8 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         for note in line.notes
     ]
 
-    def refuse(position: int, reason: str) -> None:
-        notes.append(f"{text.unit} {position}: keeps its source: {reason}")
+    def refuse(positions: range, reason: str) -> None:
+        notes.append(f"{text.unit} {positions[0]}: keeps its source: {reason}")
 
     return TextAnswer(
         text=text.join([answer.text for answer in answers], refuse).decode(),

@@ -44,6 +44,24 @@ def test_document_with_report(
     assert len(engine.calls) == 2, "texts are translated in batches, not all at once"
 
 
+def test_refused_translation_is_kept_in_the_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = build_translator(UpperCase(), longest=30, repair="off")
+    monkeypatch.setattr(
+        "mt.documents.document.load_for_files", lambda run, *, overrides, device: translator
+    )
+    source, output, report = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "report"
+    source.write_text('{"t": "one"}\n{"t": "a {name} b"}\n')
+    translate_document(tmp_path, DocumentJob(source, output, "jsonl", report, column="t"))
+    assert output.read_text() == '{"t": "ONE"}\n{"t": "a {name} b"}\n'
+    first, second = report.read_text().splitlines()
+    assert first == "1\tok\t"
+    assert second.startswith("2\tkept\tthe translation ")
+    assert "`{name}`" in second
+    assert any("text 2: keeps its source: " in message for message in caplog.messages)
+
+
 def test_only_texts_with_tags_are_aligned(
     finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
