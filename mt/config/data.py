@@ -133,7 +133,11 @@ class TextSource(CorpusSource):
 
 
 class TsvSource(CorpusSource):
-    """One file with a pair per line in tab-separated columns; no quoting, no header."""
+    """One file with a pair per row in tab-separated columns.
+
+    Quotation marks around cells are left out if all rows have them as in CSV, and a first line if
+    it names both columns.
+    """
 
     format: Literal["tsv"]
     """Tab-separated values."""

@@ -24,7 +24,14 @@ from mt.data.numbers import numbers_differ
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import open_source
 from mt.errors import DataError, install_hint
-from mt.languages import base_language, count_in, in_letters, letters_in, script_share
+from mt.languages import (
+    base_language,
+    count_in,
+    in_letters,
+    letters_in,
+    script_share,
+    scripts_of,
+)
 
 _ALLOWANCE = 10
 """Added to both lengths of a ratio, since a greeting may be three times as long as another."""
@@ -33,6 +40,11 @@ MIN_SCRIPT_SHARE = 0.3
 """Good text of any script contains names, formulas and code in Latin letters."""
 
 _BLANK = re.compile("[\\s\x00\xad\u200b-\u200f\u2060-\u2064\ufeff]*")
+_NO_WORDS = {"true", "false", "null", "none", "nan", "n/a", "inf"}
+_SEVERAL_NUMBERS = re.compile(r"\d\D+\d")
+_METADATA = re.compile(r"\d|[@/\\_=]|\w\.\w")
+"""Digits, and marks of addresses, paths and names of files and variables."""
+_LONGEST_CODE = len("zho_Hant-TW")
 _CP1252 = "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _CONTINUATION = f"[\x80-\xbf{_CP1252}]"
 _MOJIBAKE = re.compile(
@@ -65,6 +77,8 @@ _LEAST_LENGTH = 30
 _GROUP = 10
 _UNLIKELY = 0.01
 """Probability of the expected language below which a text is in another one."""
+NO_LANGUAGE = "zxx"
+"""Label of the identifier for text without words."""
 HELD_OUT = "held_out"
 """Name of the filter that removes pairs with a text of a held-out split; it comes first."""
 _RULES = 1
@@ -78,6 +92,23 @@ _FREE = 0
 def is_blank(text: str) -> bool:
     """Return True for a text of white space and invisible characters alone."""
     return _BLANK.fullmatch(text) is not None
+
+
+def is_metadata(text: str) -> bool:
+    """Return True for a number, date, address, file name, code, id or truth value as a whole text.
+
+    Some words are as well, such as `it`, the code of Italian: one such text proves nothing.
+    """
+    cell = text.strip()
+    letters, digits = sum(map(str.isalpha, cell)), sum(map(str.isdigit, cell))
+    if letters <= digits and (not letters or " " not in cell or _SEVERAL_NUMBERS.search(cell)):
+        return True
+    if cell.lower() in _NO_WORDS:
+        return True
+    if not cell.isascii() or " " in cell:
+        return False
+    is_code = len(cell) <= _LONGEST_CODE and bool(scripts_of(cell))
+    return is_code or _METADATA.search(cell) is not None
 
 
 def has_empty_side(source: str, target: str) -> bool:
@@ -189,7 +220,7 @@ def language_of(texts: Sequence[str]) -> str | None:
     groups = [" ".join(texts[start : start + _GROUP]) for start in range(0, len(texts), _GROUP)]
     counts = Counter(identify(group)[0] for group in groups)
     language, count = next(iter(counts.most_common(1)), (None, 0))
-    return language if 2 * count > len(groups) else None
+    return language if 2 * count > len(groups) and language != NO_LANGUAGE else None
 
 
 def in_other_language(text: str, language: str) -> bool:

@@ -1,20 +1,24 @@
 """Training, validation and test corpora by `format`, each a stream of sentence pairs.
 
 In JSON lines, Parquet, dataset folders and datasets of the hub, a side is a field, named or given
-as a dotted path into nested fields, by default `translation.<language>`. A null, a newline or a
-value that is not text is an error with its row. `datasets` reads all but JSON lines, since its JSON
-builder infers types per block: ISO dates become times, one number puts quotation marks around other
-texts, a late new key is an error.
+as a dotted path into nested fields, by default `translation.<language>`. Records without one of the
+sides are left out and counted; a newline or a value that is not text is an error with its row.
+`datasets` reads all but JSON lines, since its JSON builder infers types per block: ISO dates become
+times, one number puts quotation marks around other texts, a late new key is an error.
 """
 
+import csv
+import functools
 import glob
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -39,8 +43,9 @@ from mt.data.corpus_files import (
     download,
     find_supplied_files,
     warn_of_long,
+    warn_once,
 )
-from mt.data.formats import READERS, UnitPairs
+from mt.data.formats import READERS, UnitPairs, join_lines
 from mt.data.pairs import (
     ColumnSource,
     FileSource,
@@ -51,6 +56,7 @@ from mt.data.pairs import (
 )
 from mt.errors import DataError, did_you_mean, listed
 from mt.files import expand_home, require_regular_file
+from mt.languages import base_language, language_name
 
 
 def open_source(source: TrainSource, data: DataConfig) -> PairSource:
@@ -68,23 +74,115 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
 
 @dataclass(frozen=True)
 class TsvPairs(FileSource):
-    """Tab-separated columns; quotation marks and `NA` have no special meaning."""
+    """Tab-separated columns, with or without quotation marks around cells; `NA` is a text.
+
+    A first line that names both columns is left out.
+    """
 
     columns: tuple[int, int]
     """Source and target column, from 0."""
+    languages: tuple[str, str]
 
     def read(self) -> Iterator[SentencePair]:
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
-        for line_number, line in enumerate(LineReader(self.path, long_line="\t" * needed), 1):
-            columns = line.split("\t")
-            if len(columns) <= needed:
+        for position, (line_number, cells) in enumerate(self.rows()):
+            if len(cells) <= needed:
                 raise DataError(
-                    f"{self.path}: line {line_number} has {len(columns)} columns, "
+                    f"{self.path}: line {line_number} has {len(cells)} columns, "
                     f"column {needed} was asked for (the first is 0)"
                 )
-            yield SentencePair(columns[source], columns[target])
+            names = cells[source].strip().lower(), cells[target].strip().lower()
+            if not position and names[0] != names[1] and all(map(self._is_name, names)):
+                warn_once("%s: the first line names the columns and is left out", self.path)
+                continue
+            yield SentencePair(cells[source], cells[target])
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the cells of each row, with the number of its last line."""
+        stat = self.path.stat()
+        read = LineReader(self.path, long_line="\t" * max(self.columns))
+        if not _is_quoted(self.path, stat.st_size, stat.st_mtime_ns):
+            yield from enumerate((line.split("\t") for line in read), 1)
+            return
+        warn_once("%s: the quotation marks around cells are left out", self.path)
+        reader = csv.reader((f"{line}\n" for line in read), delimiter="\t")
+        try:
+            for cells in reader:
+                yield (
+                    reader.line_num,
+                    [join_lines(cell) if "\n" in cell else cell for cell in cells],
+                )
+        except csv.Error as error:
+            raise DataError(f"{self.path}: line {reader.line_num}: {error}") from error
+
+    def _is_name(self, cell: str) -> bool:
+        own = {*self.languages, *map(base_language, self.languages)}
+        return column_role(cell) is not None or cell in {
+            *own,
+            *map(str.lower, map(language_name, own)),
+        }
+
+
+_ROLE = re.compile(
+    r"(?:(source|src|original|input)|(target|trg|tgt|translation|output|mt|ref(?:erence)?))"
+    r"(?:[ _.-]?(?:text|sentence|segment|lang|language))?s?"
+    r"|(?:text|sentence|segment)[ _.-]?(?:(1|a)|(2|b))"
+)
+"""Names of the source and the target column, in lower case."""
+
+
+def column_role(name: str) -> Literal["source", "target"] | None:
+    """Return the side that the name of a column stands for, or None."""
+    match = _ROLE.fullmatch(name.strip().lower())
+    if match is None:
+        return None
+    return "source" if match[1] or match[3] else "target"
+
+
+_CELLS = re.compile(r'(?:^|\t)("(?:[^"]|"")*+"|[^"\t]*)(?=\t|\Z)')
+_JUDGED_LINES = 100_000
+_LONGEST_RECORD = 1 << 16
+
+
+@functools.cache
+def _is_quoted(path: Path, _size: int, _changed_at: int) -> bool:
+    """Return True if quotation marks surround cells as in CSV, judged by the first 100,000 lines.
+
+    All of them must be closed, and doubled inside a cell. All rows have as many columns. No cell
+    has both a tab and a line end, as a quotation over two lines of plain text would. A column has
+    them around all its texts, or only where CSV needs them: for a quotation mark, a tab or a line
+    end inside a cell, or for a comma, if no cell without them has one.
+    """
+    plain: set[int] = set()  # columns with a text without quotation marks
+    needless: dict[int, bool] = {}  # columns with needless ones; True: unless commas need them
+    is_quoted, plain_comma, record, width, number = False, False, "", 0, 0
+    for number, line in enumerate(islice(LineReader(path, long_line=""), _JUDGED_LINES)):
+        record = f"{record}\n{line}" if record else line
+        if record.count('"') % 2:
+            if len(record) > _LONGEST_RECORD:
+                return False
+            continue
+        cells = _CELLS.findall(record)
+        width = width or len(cells)
+        if len("\t".join(cells)) != len(record) or len(cells) != width:
+            return False
+        if any("\t" in cell and "\n" in cell for cell in cells):
+            return False
+        for column, cell in enumerate(cells):
+            if not cell.startswith('"'):
+                plain_comma |= "," in cell
+                if number and any(map(str.isalpha, cell)):
+                    plain.add(column)
+                continue
+            is_quoted = True
+            if not any(mark in cell[1:-1] for mark in '"\t\n'):
+                needless[column] = needless.get(column, True) and "," in cell
+        record = ""
+    is_closed = not record or number + 1 == _JUDGED_LINES
+    faulty = [n for n, by_comma in needless.items() if n in plain and (plain_comma or not by_comma)]
+    return is_closed and is_quoted and not faulty
 
 
 _BATCH_ROWS = 4096
@@ -98,8 +196,7 @@ class _UnfitRecordError(Exception):
 def _check_text(value: object, field: str) -> str:
     """Return a text; raise `_UnfitRecordError` unless it is one line of Unicode."""
     if not isinstance(value, str):
-        kind = "null" if value is None else f"{type(value).__name__}, not text"
-        raise _UnfitRecordError(f"`{field}` is {kind}")
+        raise _UnfitRecordError(f"`{field}` is {type(value).__name__}, not text")
     if "\n" in value:
         raise _UnfitRecordError(f"`{field}` holds a newline, but a text must be one line")
     if not value.isascii():
@@ -110,7 +207,35 @@ def _check_text(value: object, field: str) -> str:
     return value
 
 
+@dataclass
+class _IncompleteRecords:
+    """Counter of the records that lack one of the sides."""
+
+    name: str
+    records: int = 0
+    left_out: int = 0
+    reason: str = ""
+    """That of the first one."""
+
+    def add(self, reason: str | None) -> None:
+        """Count a record; None is the reason for one with both sides."""
+        self.records += 1
+        if reason:
+            self.left_out += 1
+            self.reason = self.reason or reason
+
+    def report(self) -> None:
+        """Log the number of records left out; raise DataError if all of them are."""
+        if self.left_out and self.left_out == self.records:
+            raise DataError(f"{self.name}: {self.reason}")
+        if self.left_out:
+            message = "%s: %d of %d records lack one of the sides and are left out (%s)"
+            warn_once(message, self.name, self.left_out, self.records, self.reason)
+
+
 def _describe_missing(field: str, there: list[str]) -> str:
+    if field in there:
+        return f"`{field}` is null"
     known = listed(there) or "none"
     return f"no field `{field}`; there are {known}{did_you_mean(field, there)}"
 
@@ -124,15 +249,24 @@ class JsonlPairs(FileSource):
 
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""
-        source, target = self.fields
+        incomplete = _IncompleteRecords(str(self.path))
         for line_number, line in enumerate(LineReader(self.path, long_line=""), 1):
             if not line or line.isspace():
                 continue
             try:
                 record = _parse_record(line)
-                yield SentencePair(_read_field(record, source), _read_field(record, target))
+                values = [_find_value(record, field) for field in self.fields]
+                if None in values:
+                    field = self.fields[values.index(None)]
+                    reason = _describe_missing(field, list(_list_fields(record)))
+                    incomplete.add(f"line {line_number}: {reason}")
+                    continue
+                pair = SentencePair(*map(_check_text, values, self.fields))
             except _UnfitRecordError as error:
                 raise DataError(f"{self.path}: line {line_number}: {error}") from error
+            incomplete.add(None)
+            yield pair
+        incomplete.report()
 
     def list_fields(self) -> list[str]:
         """Return the fields of the first record, nested ones with dots."""
@@ -154,13 +288,12 @@ def _parse_record(line: str) -> dict[str, object]:
     return record
 
 
-def _read_field(record: dict[str, object], field: str) -> str:
+def _find_value(record: dict[str, object], field: str) -> object:
+    """Return the value of a field, with dots for nesting; None for null and without the field."""
     value: object = record
     for name in [field] if field in record else field.split("."):
-        if not isinstance(value, dict) or name not in value:
-            raise _UnfitRecordError(_describe_missing(field, list(_list_fields(record))))
-        value = value[name]
-    return _check_text(value, field)
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _list_fields(record: dict[str, object], prefix: str = "") -> Iterator[str]:
@@ -188,11 +321,18 @@ class DatasetPairs(ColumnSource):
 
     def read(self) -> Iterator[SentencePair]:
         """Open the dataset again, so that a changed file gives its new rows."""
-        rows = 0
+        incomplete = _IncompleteRecords(self.name)
         for table in self._read_tables():
+            rows = incomplete.records
             columns = [self._read_column(table, field, rows) for field in self.fields]
-            yield from map(SentencePair, *columns)
-            rows += table.num_rows
+            for source, target in zip(*columns, strict=True):
+                if source is None or target is None:
+                    field = self.fields[source is not None]
+                    incomplete.add(f"row {incomplete.records + 1}: `{field}` is null")
+                    continue
+                incomplete.add(None)
+                yield SentencePair(source, target)
+        incomplete.report()
 
     def list_fields(self) -> list[str]:
         """Return the columns, nested ones with dots; [] without rows."""
@@ -210,8 +350,8 @@ class DatasetPairs(ColumnSource):
             reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
             raise DataError(f"{self.name}: cannot be read ({reason}){self.hint}") from error
 
-    def _read_column(self, table: Any, field: str, rows_before: int) -> Iterator[str]:
-        """Stream a column of a table that follows `rows_before` rows of the corpus."""
+    def _read_column(self, table: Any, field: str, rows_before: int) -> Iterator[str | None]:
+        """Stream a column of a table that follows `rows_before` rows; None is null."""
         table = _flatten(table)
         if field not in table.column_names:
             raise DataError(f"{self.name}: {_describe_missing(field, table.column_names)}")
@@ -223,10 +363,10 @@ class DatasetPairs(ColumnSource):
         long_rows = []
         for row, value in enumerate(values, start=rows_before + 1):
             try:
-                text = _check_text(value, field)
+                text = None if value is None else _check_text(value, field)
             except _UnfitRecordError as error:
                 raise DataError(f"{self.name}: row {row}: {error}") from error
-            if len(text) > LONGEST_LINE:
+            if text and len(text) > LONGEST_LINE:
                 long_rows.append(row)
                 text = ""
             yield text
@@ -324,9 +464,10 @@ def _open_text(source: TextSource, data: DataConfig) -> PairSource:
     return TextPairs(read_expected_sums(source), *sides)
 
 
-def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:
+def _open_tsv(source: TsvSource, data: DataConfig) -> PairSource:
     path = _fetch(source.path, source)
-    return TsvPairs(read_expected_sums(source), path, source.columns)
+    languages = data.source_language, data.target_language
+    return TsvPairs(read_expected_sums(source), path, source.columns, languages)
 
 
 def _open_units(source: ExchangeSource, data: DataConfig) -> PairSource:

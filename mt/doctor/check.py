@@ -22,6 +22,8 @@ from mt.data.filters import (
     identify,
     in_other_language,
     in_wrong_script,
+    is_blank,
+    is_metadata,
     known_languages,
     weighted_length,
 )
@@ -83,7 +85,9 @@ _MIN_SHARES = {
 _MIN_LETTERS = 100
 """Least number of letters from which the language of a side is identified."""
 _MIN_OVERLAP = 0.01
-_MAJORITY = 0.5
+_MAJORITY, _MOST = 0.5, 0.9
+_FEWEST_TEXTS = 10
+_SHOWN = 30
 _MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
 
@@ -126,8 +130,10 @@ class CorpusWatch:
         data = cleaning.data
         sample = list(cleaning.clean(sample_pairs(stretches)))
         warnings = list(_find_out_of_step(stretches))
-        if len(sample) >= _MIN_PAIRS:
-            warnings += _judge(sample, (data.source_language, data.target_language))
+        languages = data.source_language, data.target_language
+        warnings += (
+            _judge(sample, languages) if len(sample) >= _MIN_PAIRS else _find_no_text(sample)
+        )
         if not data.cleaning.overlap:
             for name, size in self._sizes.items():
                 shared = size - len(self._unseen[name])
@@ -174,7 +180,11 @@ def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -
 
     Uses scripts if they differ, else py3langid if it is installed.
     """
-    return _find_swapped_scripts(pairs, languages) or _find_other_languages(pairs, languages)
+    return (
+        _find_no_text(pairs)
+        or _find_swapped_scripts(pairs, languages)
+        or _find_other_languages(pairs, languages)
+    )
 
 
 def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -220,10 +230,27 @@ def _judge(
     pairs: Sequence[SentencePair], languages: tuple[str, str], *, is_whole: bool = False
 ) -> list[str]:
     """Warn if the sides are swapped, in another language, or mostly of a questionable form."""
-    return _find_swapped_scripts(pairs, languages) or [
+    return [*_find_no_text(pairs), *_find_swapped_scripts(pairs, languages)] or [
         *_find_large_shares(pairs, languages, "the pairs" if is_whole else "a sample"),
         *_find_other_languages(pairs, languages),
     ]
+
+
+def _find_no_text(pairs: Sequence[SentencePair]) -> list[str]:
+    """Warn of sides of numbers and codes, and of sides in quotation marks, from ten texts on."""
+    warnings = []
+    for side in ("source", "target"):
+        texts = [text for pair in pairs if not is_blank(text := getattr(pair, side))]
+        data = [text for text in texts if is_metadata(text)]
+        quoted = sum(len(text) > 1 and text[0] == text[-1] == '"' for text in texts)
+        if len(texts) < _FEWEST_TEXTS:
+            continue
+        if len(data) > _MAJORITY * len(texts):
+            shown = data[0].strip()[:_SHOWN]
+            warnings.append(f"the {side} side is numbers, codes or the like, such as `{shown}`")
+        if quoted > _MOST * len(texts):
+            warnings.append(f"the {side} side is in quotation marks, which are taken for text")
+    return warnings
 
 
 def _find_swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:

@@ -1,9 +1,10 @@
 """Formats and languages of corpora that are named by their files alone, for `mt init`."""
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,16 +17,17 @@ from mt.config.data import (
     RecordSource,
     Source,
     TmxSource,
+    TsvSource,
     XliffSource,
 )
 from mt.data.corpus_files import COMPRESSED
-from mt.data.filters import language_of
+from mt.data.filters import is_blank, is_metadata, language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
-from mt.data.sources import list_fields, open_source
+from mt.data.sources import TsvPairs, column_role, list_fields, open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home, require_regular_file
-from mt.languages import describe_country, scripts_of
+from mt.languages import base_language, describe_country, scripts_of
 
 _FORMATS = {
     ".tsv": "tsv",
@@ -47,20 +49,23 @@ _LANGUAGE_SUFFIX = re.compile(r"(?:^|[._-])([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)$")
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _SAMPLED = 1000
 """Pairs at the start of a corpus in which languages are looked for."""
+_BEGINNING, _FEW = 20, 0.2
+_SHOWN = 30
+_logger = logging.getLogger(__name__)
 _UNKNOWN = "und"
 """Language code for reading a corpus before its languages are known."""
 
 
 @dataclass(frozen=True)
 class DetectedCorpus:
-    """DetectedCorpus in a format, before its languages are known."""
+    """Corpus in a format, before its languages are known."""
 
     section: Source
     name: str
     """Name of its file, dataset or folder, without suffixes."""
     description: str
     suffixes: tuple[str | None, str | None] = (None, None)
-    """Languages in the names of two text files."""
+    """Languages in the names of two text files or of two columns."""
 
     def first_pairs(self) -> list[SentencePair]:
         """Return the first pairs of a corpus whose format does not depend on the languages."""
@@ -186,6 +191,110 @@ def detect_languages(
     return first, second
 
 
+def choose_columns(
+    corpus: DetectedCorpus, languages: tuple[str | None, str | None]
+) -> DetectedCorpus:
+    """Return a TSV corpus with the columns of its two texts; other corpora unchanged.
+
+    Columns of numbers, codes, addresses and the like are no texts. Of more than two columns, the
+    names in a first line decide, or else the languages; some `languages` may be known.
+    Raises DataError, with a sample of each column, if the two texts are not clear.
+    """
+    section, suffixes = corpus.section, corpus.suffixes
+    if not isinstance(section, TsvSource):
+        return corpus
+    names, columns = _read_columns(section)
+    texts = [index for index, cells in enumerate(columns) if _are_texts(cells)]
+    codes = {
+        n: names[n] for n in texts if _is_code(names[n]) and not any(map(_is_code, columns[n]))
+    }
+    sides = [[n for n in texts if column_role(names[n]) == side] for side in ("source", "target")]
+    chosen = [side[0] for side in sides if side]
+    if len(chosen) < 2 and len(codes) > 1:
+        chosen = _match_languages(codes, languages)
+        suffixes = (codes[chosen[0]], codes[chosen[1]]) if chosen else suffixes
+    if len(chosen) < 2:
+        chosen = _find_varied({n: columns[n] for n in texts})
+    if len(chosen) > 2:
+        chosen = _match_languages({n: _guess_language(columns[n]) for n in chosen}, languages)
+    samples = (next(filter(str.strip, cells), "")[:_SHOWN] for cells in columns)
+    shown = ", ".join(f"{index}: `{sample}`" for index, sample in enumerate(samples)) or "empty"
+    if len(texts) < 2:
+        raise DataError(f"{corpus.description}: has no two columns of text; they are {shown}")
+    if len(chosen) != 2:
+        raise DataError(
+            f"{corpus.description}: which columns are the two texts is not clear; choose them with "
+            "--source-language and --target-language, or write a config with "
+            f"`columns: [SOURCE, TARGET]`; the columns are {shown}"
+        )
+    _logger.info("%s: columns: %s, of %s", corpus.description, chosen, shown)
+    section = section.changed(columns=tuple(chosen))
+    return replace(corpus, section=section, suffixes=suffixes)
+
+
+def _read_columns(section: TsvSource) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the cells of the first line in lower case, and the columns of the first rows below.
+
+    Rows that are shorter than most are left out. A single row is also that below.
+    """
+    pairs = _open(section)
+    assert isinstance(pairs, TsvPairs)
+    rows = [cells for _, cells in islice(pairs.rows(), _SAMPLED)]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    names, *others = [cells[:width] for cells in rows if len(cells) >= width] or [[]]
+    columns = [*zip(*(others or [names]), strict=True)]
+    return [name.strip().lower() for name in names], columns
+
+
+def _is_code(cell: str) -> bool:
+    return _CODE.fullmatch(cell) is not None and bool(scripts_of(cell))
+
+
+def _find_varied(columns: Mapping[int, Sequence[str]]) -> list[int]:
+    """Return the columns of about as many beginnings as the most varied one, or else all columns.
+
+    The others are kinds, names and licences.
+    """
+    counts = {n: len({cell[:_BEGINNING] for cell in cells}) for n, cells in columns.items()}
+    varied = [n for n, count in counts.items() if count > _FEW * max(counts.values())]
+    return varied if len(varied) > 1 else [*columns]
+
+
+def _are_texts(cells: Sequence[str]) -> bool:
+    """Return True if most cells that are not blank are texts."""
+    filled = [cell for cell in cells if not is_blank(cell)]
+    return 2 * sum(map(is_metadata, filled)) < len(filled)
+
+
+def _guess_language(cells: Sequence[str]) -> str | None:
+    try:
+        return language_of([cell for cell in cells if not is_blank(cell)])
+    except DataError:
+        return None
+
+
+def _match_languages(
+    labels: Mapping[int, str | None], languages: tuple[str | None, str | None]
+) -> list[int]:
+    """Return the first columns of the source and the target language; [] if that is not clear.
+
+    An unknown language is that of the only other columns.
+    """
+    firsts: dict[str, int] = {}
+    for column, label in labels.items():
+        if label:
+            firsts.setdefault(base_language(label), column)
+    found = [firsts.get(base_language(code)) if code else None for code in languages]
+    if None not in found:
+        return [column for column in found if column is not None]
+    others = [column for column in firsts.values() if column not in found]
+    if len(others) < found.count(None):
+        others = [n for n, label in labels.items() if label is None]
+    if len(others) != found.count(None):
+        return []
+    return [others.pop(0) if column is None else column for column in found]
+
+
 def check_code(option: str, code: str | None) -> None:
     """Raise DataError unless the value of an option is a well-formed language code or None."""
     if code is None:
@@ -232,13 +341,24 @@ def _list_marked_languages(corpus: DetectedCorpus) -> list[str]:
 def _find_language_fields(section: Source) -> dict[str, str]:
     """Return the fields that are named after a language, by language.
 
-    They are `translation.en` and the like, or else `en`; `id` beside two others is no language.
+    They are `translation.en` and the like, or else `en`. A field of numbers or ids is no language,
+    nor is `id` beside two others.
     """
     names = list_fields(_open(section))
     nested = {name.removeprefix("translation."): name for name in names if "translation." in name}
     known = {code: name for code, name in nested.items() if _CODE.fullmatch(code)}
-    known = known or {code: code for code in names if _CODE.fullmatch(code) and scripts_of(code)}
+    known = known or {
+        code: code for code in names if _is_code(code) and _holds_texts(section, code)
+    }
     return {code: name for code, name in known.items() if code != "id" or len(known) == 2}
+
+
+def _holds_texts(section: Source, field: str) -> bool:
+    pairs = _open(section.changed(columns=(field, field))).pairs()
+    try:
+        return _are_texts([pair.source for pair in islice(pairs, _SAMPLED)])
+    except DataError:
+        return False
 
 
 def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
@@ -249,12 +369,15 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
     section = corpus.section
     if not isinstance(section, RecordSource):
         return section
-    fields = _find_language_fields(section)
+    fields, names = _find_language_fields(section), list_fields(_open(section))
+    roles = {column_role(name): name for name in reversed(names)}
+    if fields.keys().isdisjoint(languages) and {"source", "target"} <= roles.keys():
+        return section.changed(columns=(roles["source"], roles["target"]))
     for language in languages:
         if language not in fields:
             raise DataError(
                 f"{corpus.description}: no field `translation.{language}` or `{language}`; there "
-                f"are {listed(list_fields(_open(section)))}"
+                f"are {listed(names)}"
             )
     columns = tuple(fields[language] for language in languages)
     if columns == tuple(f"translation.{language}" for language in languages):

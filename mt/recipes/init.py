@@ -55,6 +55,7 @@ from mt.model.device import select_device
 from mt.recipes.detection import (
     DetectedCorpus,
     check_code,
+    choose_columns,
     detect_corpora,
     detect_languages,
     make_section,
@@ -180,7 +181,11 @@ def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
         if corpus.description in trained:
             raise DataError(f"{corpus.description}: is a training corpus as well")
     source, target = request.source_language, request.target_language
+    train = [choose_columns(corpus, (source, target)) for corpus in train]
     languages = detect_languages(train[0], source, target)
+    valid, tests = (
+        [choose_columns(corpus, languages) for corpus in corpora] for corpora in (valid, tests)
+    )
     is_given = bool(source and target)
     evidence = ""
     if (
@@ -225,8 +230,9 @@ def _orient(corpus: DetectedCorpus, languages: tuple[str, str], *, is_given: boo
     if isinstance(section, TextSource) and suffixes == languages[::-1]:
         return section.changed(source=section.target, target=section.source)
     if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
-        _logger.info("%s: the second column is the source side", corpus.description)
-        return section.changed(columns=(1, 0))
+        columns = section.columns[::-1]
+        _logger.info("%s: column %d is the source side", corpus.description, columns[0])
+        return section.changed(columns=columns)
     for code, language in zip(suffixes, languages, strict=True):
         if code and base_language(code) != base_language(language) and not is_given:
             raise DataError(
@@ -385,7 +391,8 @@ def _log_findings(
         for split in splits
         for row in make_rows(f for f in split.findings if f.other not in data.train_corpora())
     ]
-    for name, row in rows[:_MAX_WARNINGS]:
+    trained = [row for row in rows if row[0] in data.train_corpora()]
+    for name, row in [*trained[:_MAX_WARNINGS], *rows[len(trained) :]]:
         _logger.info(
             "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
         )

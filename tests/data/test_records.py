@@ -111,10 +111,10 @@ def test_missing_field_names_the_existing_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(None, "`de` is null"), ("a\nb", "`de` holds a newline"), (3, "`de` is int, not text$")],
+    [("a\nb", "`de` holds a newline"), (3, "`de` is int, not text$")],
 )
 def test_value_that_is_no_line_of_text_names_its_row(
-    tmp_path: Path, value: str | int | None, message: str
+    tmp_path: Path, value: str | int, message: str
 ) -> None:
     good = [{"en": "a", "de": "b"}] * (0 if value == 3 else 4999)  # a column has one type
     records: list[dict[str, Any]] = [*good, {"en": "a", "de": value}, *good[:9]]
@@ -122,6 +122,28 @@ def test_value_that_is_no_line_of_text_names_its_row(
         read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
     with pytest.raises(DataError, match=f"row {len(good) + 1}: {message}"):
         read(parquet_pairs(write_parquet(tmp_path / "a.parquet", records), **FLAT))
+
+
+def test_records_without_a_side_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good: list[dict[str, Any]] = [{"en": f"a{n}", "de": f"b{n}"} for n in range(4999)]
+    bad: list[dict[str, Any]] = [{"en": "x", "de": None}, {"en": None, "de": None}, {"de": "x"}]
+    records = [*good[:2], *bad, *good[2:]]
+    lines = jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT)
+    table = parquet_pairs(write_parquet(tmp_path / "a.parquet", records), **FLAT)
+    for source, place in ((lines, "line 3"), (table, "row 3")):
+        assert read(source) == [(record["en"], record["de"]) for record in good]
+        assert caplog.messages[-1] == (
+            f"{source.description}: 3 of 5002 records lack one of the sides and are left out "
+            f"({place}: `de` is null)"
+        )
+    for source, place in (
+        (jsonl(write_jsonl(tmp_path / "b.jsonl", bad[:2]), **FLAT), "line 1"),
+        (parquet_pairs(write_parquet(tmp_path / "b.parquet", bad[:2]), **FLAT), "row 1"),
+    ):
+        with pytest.raises(DataError, match=f"b[.].*: {place}: `de` is null$"):
+            read(source)
 
 
 @pytest.mark.parametrize(

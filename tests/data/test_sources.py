@@ -130,6 +130,65 @@ def test_tsv_has_no_quoting_and_no_null(tmp_path: Path) -> None:
     ]
 
 
+CSV = [
+    ('"He said ""no"", twice."', "Er sagte 'nein', zweimal.", 'He said "no", twice.'),
+    ('"one line\nand the next"', "eine Zeile", "one line and the next"),
+    ('"a tab\there"', "ein Tabulator", "a tab\there"),
+]
+
+
+@pytest.mark.parametrize("line", CSV)
+@pytest.mark.parametrize("form", ["all", "minimal", "text alone", "header"])
+def test_tsv_with_the_quotation_marks_of_csv(
+    form: str, line: tuple[str, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quoted, target, source = line
+    rows = {
+        "all": f'"A dog."\t"Ein Hund."\n{quoted}\t"{target}"\n',
+        "minimal": f"A dog.\tEin Hund.\n{quoted}\t{target}\n",
+        "text alone": f'"A dog."\tEin Hund.\n{quoted}\t{target}\n',
+        "header": f'en\tGerman\n"A dog."\tEin Hund.\n{quoted}\t{target}\n',
+    }[form]
+    pairs = [SentencePair("A dog.", "Ein Hund."), SentencePair(source, target)]
+    assert list(tsv(tmp_path, rows.encode()).pairs()) == pairs
+    assert f"{tmp_path}/a.tsv: the quotation marks around cells are left out" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '"Run!"\tLauf!\nShe ran.\tSie lief.\n',
+        '"Yes," he said.\t"Ja", sagte er.\n"No."\t"Nein."\n',
+        '"Yes, of course."\tJa.\nShe ran, and fell.\tSie fiel.\n',
+        '"An open mark\tEins\nA closed mark"\tZwei\n',
+        'One.\tEins.\nOpen\t"Offen\nclosed"\tzu\n',
+        '5" x 7"\t5" x 7"\n',
+    ],
+)
+def test_tsv_with_quotation_marks_as_text_is_kept(content: str, tmp_path: Path) -> None:
+    rows = [tuple(line.split("\t")) for line in content.splitlines()]
+    corpus = tsv(tmp_path, content.encode())
+    assert [(pair.source, pair.target) for pair in corpus.pairs()] == rows
+
+
+@pytest.mark.parametrize(
+    ("header", "is_left_out"),
+    [
+        ("source\ttarget", True),
+        ("Source text\treference", True),
+        ("en\tde", True),
+        ("English\tGerman", True),
+        ("en\tfr", False),
+        ("target\tTarget", False),
+        ("source\tQuelle", False),
+    ],
+)
+def test_tsv_header_is_no_pair(header: str, is_left_out: bool, tmp_path: Path) -> None:
+    corpus = tsv(tmp_path, f"{header}\none\teins\ntwo\tzwei\n".encode())
+    left = [] if is_left_out else [SentencePair(*header.split("\t"))]
+    assert list(corpus.pairs()) == [*left, *PAIRS]
+
+
 def test_tsv_columns_and_checksums(tmp_path: Path) -> None:
     corpus = tsv(tmp_path, b"0\teins\tone\n1\tzwei\ttwo", columns=[2, 1])
     assert list(corpus.pairs()) == PAIRS

@@ -178,3 +178,17 @@ def test_names_and_single_words_are_no_other_language() -> None:
     names = ["Anna Schmidt", "Peter Müller", "Ulan Bator", "Rio de Janeiro", "Reykjavík"] * 3
     pairs = [SentencePair(name, f"{name}.") for name in names]
     assert check_split(pairs, ("en", "de")) == []
+
+
+@pytest.mark.parametrize("count", [12, 300])
+def test_sides_without_text_are_named(count: int, tmp_path: Path) -> None:
+    scores = [(f"{n / 7:.3f}", pair[1]) for n, pair in enumerate(CLEAN[:count])]
+    ids = [(pair[0], f"doc-{n}") for n, pair in enumerate(CLEAN[:count])]
+    quoted = [(f'"{source}"', target) for source, target in CLEAN[:count]]
+    for pairs, warning in (
+        (scores, "the source side is numbers, codes or the like, such as `0.000`"),
+        (ids, "the target side is numbers, codes or the like, such as `doc-0`"),
+        (quoted, "the source side is in quotation marks, which are taken for text"),
+    ):
+        assert _check(tmp_path, pairs) == [warning]
+        assert check_split(_sentence_pairs(pairs), ("en", "ru"))[0] == warning

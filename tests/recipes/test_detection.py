@@ -1,5 +1,6 @@
 """Formats and languages of corpora given by their places."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import datasets
 import pytest
 
-from mt.config.data import HubSource, JsonlSource, Source
+from mt.config.data import DataConfig, HubSource, JsonlSource, Source, TsvSource
+from mt.data.sources import open_source
 from mt.errors import DataError
-from mt.recipes.detection import detect_corpora, detect_languages, make_section
+from mt.recipes.detection import choose_columns, detect_corpora, detect_languages, make_section
 
 COMMIT = "0123456789" * 4
 ENGLISH = "This is a longer sentence about the weather in the north of the country."
@@ -26,6 +28,8 @@ FILES = {
     "a.xliff": XLIFF,
     "a.jsonl": json.dumps({"translation": {"en": "one", "de": "eins"}}),
     "b.jsonl": json.dumps({"id": 7, "en": "one", "de": "eins"}),
+    "d.jsonl": json.dumps({"id": "a7", "no": "12", "source_text": "eins", "target": "one"}),
+    "e.jsonl": json.dumps({"id": "a7", "de": "eins", "no": "12", "en": "one"}),
     "c.jsonl": json.dumps({"left": "one", "right": "eins"}),
 }
 
@@ -103,6 +107,8 @@ def test_fields_named_after_languages_are_found() -> None:
     section: Source = detect("b.jsonl", source="de")[2]
     assert isinstance(section, JsonlSource)
     assert section.columns == ("de", "en")
+    assert detect("d.jsonl", source="de", target="en")[2].columns == ("source_text", "target")
+    assert detect("e.jsonl", source="de")[2].columns == ("de", "en")
     with pytest.raises(DataError, match=r"no field `translation.de` or `de`; there are `left`"):
         detect("c.jsonl", source="de", target="en")
 
@@ -121,3 +127,87 @@ def test_dataset_of_the_hub_is_read_at_its_commit(monkeypatch: pytest.MonkeyPatc
     assert section == HubSource(
         format="hub", name="o/n", subset="de-en", revision=COMMIT, split="dev"
     )
+
+
+SENTENCES = {
+    "en": [
+        "We missed the last bus home.",
+        "My brother repairs old radios.",
+        "It rained all night.",
+    ],
+    "de": ["Wir haben den Bus verpasst.", "Mein Bruder repariert Radios.", "Es regnete die Nacht."],
+    "zh": ["我们没赶上末班车。", "我哥哥修旧收音机。", "整夜都在下雨。"],
+}
+EN, DE, ZH = ([f"{n}: {text}" for n in range(9) for text in texts] for texts in SENTENCES.values())
+ROWS = range(len(EN))
+SCORES, URLS = [f"{n / 7:.3f}" for n in ROWS], [f"https://example.org/{n}.html" for n in ROWS]
+IDS, FILES_ = [f"doc-{n}" for n in ROWS], [f"a/b{n}.xml" for n in ROWS]
+DAYS, FLAGS = [f"2020-03-{n:02} 10:{n:02}" for n in ROWS], ["true", "null", "false"] * 9
+CODES, KINDS = ["en", "EN", "eng_Latn"] * 9, ["news", "law", "talks"] * 9
+LICENCES = [f"CC-BY 2.0 (France), sentence {n} by Anna" for n in ROWS]
+TABLES: dict[str, tuple[list[list[str]], str, str]] = {
+    "two": ([EN, ZH], "", "0 1 en zh"),
+    "score": ([SCORES, EN, ZH], "", "1 2 en zh"),
+    "ids": ([IDS, EN, IDS, ZH], "", "1 3 en zh"),
+    "urls and dates": ([URLS, DAYS, EN, FLAGS, DE], "", "2 4 en de"),
+    "files and codes": ([FILES_, CODES, DE, CODES, EN], "", "2 4 de en"),
+    "kinds": ([KINDS, DE, EN], "", "1 2 de en"),
+    "licences": ([EN, DE, LICENCES], "", "0 1 en de"),
+    "empty": ([[""] * len(EN), EN, ZH], "", "1 2 en zh"),
+    "copy": ([EN, EN, ZH], "", "0 2 en zh"),
+    "header of roles": ([ZH, EN, DE], "mt\tsource\tsegment", "1 0 en zh"),
+    "header of codes": ([IDS, ZH, EN], "id\tzh\ten", "1 2 zh en"),
+    "header and languages": ([EN, DE, ZH], "en\tde\tzh", "2 1 zh de"),
+    "three languages": ([EN, DE, ZH], "", "1 2 de zh"),
+    "words that are codes": (
+        [["it", "house", "dog"] * 9, ["es", "Haus", "Hund"] * 9],
+        "",
+        "0 1 en de",
+    ),
+}
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_NONE, csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("table", TABLES)
+def test_columns_of_text_are_found(table: str, quoting: Any) -> None:
+    pytest.importorskip("py3langid")
+    columns, header, expected = TABLES[table]
+    *chosen, source, target = expected.split()
+    with Path("x.tsv").open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, delimiter="\t", quoting=quoting, lineterminator="\n")
+        rows.writerows([*([header.split("\t")] if header else []), *zip(*columns, strict=True)])
+    (corpus,) = detect_corpora(["x.tsv"])
+    # Of three languages two are given.
+    given = (source, target) if "languages" in table else (None, None)
+    corpus = choose_columns(corpus, given)
+    assert isinstance(corpus.section, TsvSource)
+    assert corpus.section.columns == tuple(map(int, chosen))
+    if "words" not in table:
+        assert detect_languages(corpus, *given) == (source, target)
+    data = DataConfig(
+        source_language=source, target_language=target, train=corpus.section, valid=corpus.section
+    )
+    read = [(pair.source, pair.target) for pair in open_source(corpus.section, data).pairs()]
+    assert read == list(zip(*(columns[int(n)] for n in chosen), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            [EN, DE, ZH],
+            f"choose them with --source-language .*; the columns are 0: `{EN[1][:30]}`, 1",
+        ),
+        (
+            [EN, SCORES, IDS],
+            f"no two columns of text; they are 0: `{EN[1][:30]}`, 1: `0.143`, 2: `d",
+        ),
+        ([EN], "no two columns of text; they are 0: "),
+    ],
+)
+def test_unclear_columns_are_shown(columns: list[list[str]], message: str) -> None:
+    rows = ["\t".join(row) for row in zip(*columns, strict=True)]
+    Path("x.tsv").write_text("\n".join(rows), encoding="utf-8")
+    (corpus,) = detect_corpora(["x.tsv"])
+    with pytest.raises(DataError, match=f"^x.tsv: .*{message}"):
+        choose_columns(corpus, (None, None))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mt.config import Config, TokenizerConfig, TrainingConfig
-from mt.config.data import MixtureSource, TextSource
+from mt.config.data import MixtureSource, TextSource, TsvSource
 from mt.config.loading import dump_config, load_config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
@@ -209,6 +209,19 @@ def test_overlap_is_left_out_wherever_splits_are_given(program: Program) -> None
     write("test", pairs(5000, 60))
     assert program("init", "train.zh", "train.en", "--test", "test.zh", "--test", "test.en")[0] == 0
     assert load_config(Path("train.yaml")).data.cleaning.overlap == "normalized"
+
+
+def test_columns_of_text_are_shown_and_written(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [f"{n / 7:.3f}\t{s}\t{n}\t{t}" for n, (s, t) in enumerate(pairs(1000, 600))]
+    Path("mined.tsv").write_text("\n".join(rows), encoding="utf-8")
+    languages = "--source-language", "en", "--target-language", "zh"
+    assert program("init", "mined.tsv", *languages)[0] == 0
+    train = load_config(Path("mined.yaml")).data.train
+    assert train == TsvSource(format="tsv", path="mined.tsv", columns=(3, 1))
+    assert "mined.tsv: columns: [1, 3], of 0: `0.143`, 1: `一零零一" in caplog.text
+    assert "mined.tsv: column 3 is the source side" in caplog.messages
 
 
 def test_given_splits_and_several_corpora(program: Program) -> None:
