@@ -155,6 +155,7 @@ def read_chunks(path: Path) -> Iterator[bytes]:
             if first := next(chunks, b""):
                 check_content(first, path)
                 yield first
+            del first  # a megabyte
             yield from chunks
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
             raise DataError(f"{path}: the compressed file is damaged ({error})") from error
@@ -182,6 +183,7 @@ def check_text(chunks: Iterator[bytes], name: object) -> Iterator[bytes]:
         )
     if first:
         yield first
+    del first
     yield from chunks
 
 

@@ -147,15 +147,17 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     else:
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         watches: dict[str, CorpusWatch] = {}
+        sources = {"valid": data.valid, **data.tests}
+        own_data = {name: data.for_source(source) for name, source in sources.items()}
         if data.check:
             # Training leaves held-out pairs out.
             pairs = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
             watches = {corpus.key: CorpusWatch(pairs, corpus.cleaning) for corpus in corpora}
             checks = {key: watch.warnings for key, watch in watches.items()}
-            for name in pairs:
-                own = data.for_split(name)
-                languages = own.source_language, own.target_language
-                checks[_split_key(name)] = partial(check_split, pairs[name], languages)
+            for name, own in own_data.items():
+                if name in pairs:
+                    languages = own.source_language, own.target_language
+                    checks[_split_key(name)] = partial(check_split, pairs[name], languages)
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
         checksums = dict(scan.checksums)
