@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt.documents.html import VOID, is_protected, read_attributes, read_html, scan
+from mt.documents.html import is_protected, read_attributes, read_html, scan
 from mt.documents.markdown_parser import (
     ALT_END,
     WEB_ADDRESS,
@@ -19,6 +19,7 @@ from mt.documents.markdown_parser import (
     HeadingLinks,
     RecordedMarkup,
     build_parser,
+    find_tag_kind,
     find_untranslated,
     is_directive,
     trim_address,
@@ -294,8 +295,9 @@ class _MarkdownBlock:
             alt = ALT_END.split(markup[2:], maxsplit=1)[0]
             parts = self._read_parts(alt)
             text = "".join(part.text or "" for part in parts)
-            is_plain = all(part.text is not None for part in parts) and not markup.endswith("[]")
-            if is_plain and len(alt) + 2 < len(markup) and has_letters(text) and "\n" not in alt:
+            is_plain = all(part.text is not None for part in parts) and "\n" not in alt
+            is_label = markup[2 + len(alt) :] in {"]", "][]"}
+            if is_plain and not is_label and has_letters(text):
                 first = self._locate(start + 2)
                 last = self._locate(start + 2 + len(alt))
                 join = make_join(lambda text: _escape(text).replace("|", self.pipe))
@@ -348,8 +350,8 @@ class _MarkdownBlock:
             intended.append(_InlinePart(0, 0, None if is_markup else piece, kind, markup))
         kinds, _ = self._read_block("x")
         is_label = any(is_markup and piece[0] in "[]!" for piece, is_markup in pieces)
-        risky = _RISKY_BESIDE_LINKS if is_label else _RISKY
-        is_risky = any(not is_markup and risky.search(piece) for piece, is_markup in pieces)
+        risky = r"[`\\\[\]]" if is_label else r"[`\\]"  # which other readers read differently
+        is_risky = any(not is_markup and re.search(risky, piece) for piece, is_markup in pieces)
         for way in sorted(_WAYS, key=lambda way: is_risky and not way.escapes):
             written = self._write(pieces, way, len(pieces) - len(after))
             # The marks of the block after a line break are no inline content.
@@ -374,6 +376,7 @@ class _MarkdownBlock:
         opened: list[tuple[str, str]] = []
         at_start = not _BLOCK_START.match(self.content)
         ending = "break"
+        is_bounded = False
         for index, (text, is_markup) in enumerate(pieces):
             kind = "text"
             if is_markup:
@@ -392,13 +395,16 @@ class _MarkdownBlock:
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
                 at_start = False
-            if written and _needs_space(written[-1], ending, text, kind, way.spaces):
+            if ending != "break" and _needs_space(
+                written[-1], ending, text, kind, way.spaces, is_bounded=is_bounded
+            ):
                 if index >= last:
                     written[-1] += " "
                 else:
                     text = f" {text}"
             written.append(text)
             ending = kind
+            is_bounded = _is_bounded(text) if kind == "single" else is_bounded and kind == "close"
         return written
 
 
@@ -433,7 +439,7 @@ def _find_markup_kind(markup: str, opened: list[tuple[str, str]]) -> TagKind:
     if markup.startswith("]"):
         return "close"
     if markup.startswith("<"):
-        return _find_kind(markup)
+        return find_tag_kind(markup)
     return "single"
 
 
@@ -452,14 +458,19 @@ def _write_mark(text: str, kind: str, opened: list[tuple[str, str]], *, swap: bo
     return written + text[len(mark) :]
 
 
-def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
-    """Test for white space between two pieces, of the kinds `ending` and `kind`."""
+def _needs_space(
+    before: str, ending: str, text: str, kind: str, spaces: int, *, is_bounded: bool
+) -> bool:
+    """Test for white space between two pieces, of the kinds `ending` and `kind`.
+
+    `is_bounded` is true after an address or formula, with the marks of emphasis around it.
+    """
     if not text or before[-1:].isspace() or text[0].isspace() or "break" in {ending, kind}:
         return False
     outside = ending in {"text", "close", "single"} and kind in {"text", "open", "single"}
     if not outside or ending == kind == "text":
         return False
-    if ending == "single" and _is_bounded(before):
+    if is_bounded:
         return kind != "text" or text[0] not in _CLOSING or text[1:2] not in {"", " "}
     if kind == "single" and _is_bounded(text):
         return before[-1] not in "(*_~\"'"
@@ -476,13 +487,9 @@ _BLOCK_START = re.compile(
     r"(?=(?:[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|~~~|```|:::|:\s|\|\s|!!!|\?\?\?|///|\$\$|[-=_*+](?:\s*[-=_*+]){2}|=+$))"
     r"|\d{1,9}(?=[.)](?:\s|$))"
 )
-_RISKY = re.compile(r"[`\\]")
-"""Characters that readers of Markdown read differently."""
-_RISKY_BESIDE_LINKS = re.compile(r"[`\\\[\]]")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#]")
 _ESCAPED = [_SPECIAL, re.compile(r"[\\`*_\[\]<>&~!#$]"), re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")]
 _RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
-_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
 _EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 _ANY_SPACE = re.compile(r"\s+")
@@ -532,18 +539,8 @@ def _read_recorded(record: RecordedMarkup, content: str) -> Iterator[_InlinePart
         yield _InlinePart(last, end, kind="close")
     else:
         is_tag = record.rule in {"html_inline", "span"}
-        kind: TagKind = _find_kind(content[start:end]) if is_tag else "single"
+        kind: TagKind = find_tag_kind(content[start:end]) if is_tag else "single"
         yield _InlinePart(start, end, kind=kind)
-
-
-def _find_kind(markup: str) -> TagKind:
-    """Return the kind of a tag of HTML or MDX."""
-    name = _TAG_NAME.match(markup)
-    if not name or name[1].lower() == "br":
-        return "break" if name else "single"
-    if markup.endswith("/>") or name[1].lower() in VOID:
-        return "single"
-    return "close" if markup.startswith("</") else "open"
 
 
 def _read_plain(content: str, start: int, end: int) -> Iterator[_InlinePart]:

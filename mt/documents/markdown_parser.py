@@ -7,12 +7,15 @@ which it does not keep.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from mt.documents.html import VOID
 from mt.documents.segments import has_letters
+from mt.documents.tags import TagKind
 from mt.errors import DataError, install_hint
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ _LONG = [
         (r"\{/\*", r"\*/\}"),
         (r"\{\{[<%]?", r"\}\}"),
         (r"\{%", r"%\}"),
-        (r"import\s[^'\"]*\{[^}'\"]*$", r"\}\s*from\s*['\"][^'\"]*['\"]\s*;?"),
+        (r"import\s[^'\"]*\{[^}'\"]*$", r"\}\s*from\s*['\"][^'\"]*['\"][ \t]*;?"),
     )
 ]
 """Beginning and end of markup of several lines."""
@@ -279,12 +282,16 @@ def _find_end(state: "StateBlock", line: str, start: int, end: int) -> int | Non
             continue
         if closing.search(line, match.end()):
             return None
-        for number in lines:
-            text = _get_line(state, number)
-            if text and state.sCount[number] < state.blkIndent:
-                return None
-            if last := closing.search(text):
-                return number + 1 if _TAIL.match(text, last.end()) else None
+        found = closing.search(state.src, state.eMarks[start], state.eMarks[lines.stop - 1])
+        if not found:
+            return None
+        last = bisect_right(state.bMarks, found.start(), hi=lines.stop) - 1
+        is_outside = any(
+            not state.isEmpty(number) and state.sCount[number] < state.blkIndent
+            for number in range(start + 1, last + 1)
+        )
+        is_end = _TAIL.match(state.src, found.end(), state.eMarks[last])
+        return last + 1 if is_end and not is_outside else None
     return _find_code_end(state, line, (start, *lines)) if _CODE.match(line) else None
 
 
@@ -333,7 +340,7 @@ for _marks, _pattern, _check in (
     ("%", r"%%[^%\n]++%%", None),
     ("[", r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s)", None),
     ("![", r"!?\[(?P<label>\[[^\[\]\n]+\]|-?@[\w:.-]+[^\[\]\n]*)\](?![(\[:])", _is_undefined),
-    (":", r"(?<=[A-Za-z0-9])://[!#-;=?-Z_a-z~&]{2,2000}", None),
+    (":", r"(?<=[A-Za-z0-9])://[!#-;=?-Z^_a-{}~]{2,2000}", None),
     (":", r"(?<![A-Za-z0-9:]):(?:[+-]1|\w*[a-z][\w+-]*):(?![A-Za-z0-9:])", None),
     ("@", r"(?<=[A-Za-z0-9])@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}", None),
     ("@", r"(?<![A-Za-z0-9./@])@[A-Za-z0-9][\w-]*(?:/[\w.-]*\w)?", None),
@@ -358,7 +365,7 @@ for _marks, _pattern, _check in (
 _LONGEST_WORD = 64
 WEB_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9.+-]*://|www\.")
 """Beginning of an address in a text."""
-WEB_HOST = re.compile(r"(?<![A-Za-z0-9./@-])www\.[A-Za-z0-9-]+\.[!#-;=?-Z_a-z~&]{2,2000}")
+WEB_HOST = re.compile(r"(?<![A-Za-z0-9./@-])www\.[A-Za-z0-9-]+\.[!#-;=?-Z^_a-{}~]{2,2000}")
 """Address in a text that begins with `www`."""
 
 
@@ -404,9 +411,10 @@ def trim_address(address: str) -> str:
         address = trimmed
 
 
+_MARKS = r"(?:==|\+\+|\^\^|~)"
 _OPENING = re.compile(
     rf"(?P<bracket>(?:\^|(?<![\w:]):[A-Za-z][\w-]*)?\[)|(?P<jsx>{_JSX})"
-    r"|(?P<mark>(?<![A-Za-z0-9=+^~])(?:==|\+\+|\^\^|~))(?![\s=+^~])",
+    rf"|(?P<mark>(?<![A-Za-z0-9=+^~]){_MARKS}(?=\w)|(?<!\w){_MARKS}(?=[^\w\s=+^~]))",
     re.DOTALL,
 )
 _AFTER_BRACKET = re.compile(r"\](?:\{[^{}\n]*\}|\[[^\[\]\s]+\])")
@@ -433,10 +441,10 @@ def _read_span(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as
             return False
         end = after.end() if after else close + 1
     elif match["mark"]:
-        mark = match["mark"]
-        closing = re.compile(rf"(?<!\s){re.escape(mark)}(?![A-Za-z0-9=+^~])").search(
-            src, inner + 1, min(limit, inner + _LONGEST)
-        )
+        mark = re.escape(match["mark"])
+        closing = re.compile(
+            rf"(?:(?<=\w){mark}|(?<=[^\w\s=+^~]){mark}(?!\w))(?![A-Za-z0-9=+^~])"
+        ).search(src, inner + 1, min(limit, inner + _LONGEST))
         if not closing:
             return False
         close, end = closing.span()
@@ -457,6 +465,19 @@ _LINK_TITLE = re.compile(r"\s[\"'(][^\n]*[\"')]\s*\)\Z")
 _DIRECTIVE = re.compile(
     r"\{(?!(?:code|math|mermaid|toctree|include|literalinclude|image|eval-rst)\b)[a-z]"
 )
+
+
+_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
+
+
+def find_tag_kind(markup: str) -> TagKind:
+    """Return the kind of a tag of HTML or MDX."""
+    name = _TAG_NAME.match(markup)
+    if not name or name[1].lower() == "br":
+        return "break" if name else "single"
+    if markup.endswith("/>") or name[1].lower() in VOID:
+        return "single"
+    return "close" if markup.startswith("</") else "open"
 
 
 def is_directive(info: str) -> bool:

@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
 from time import process_time
@@ -11,8 +12,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
-from mt.documents.segments import Format
+from mt.decoding.alignment import Link
+from mt.documents.document import read_document
+from mt.documents.segments import Format, Options, Replacement, TranslatedLine
 from tests.documents.samples import longer, translated
 
 HTML = [
@@ -87,6 +91,44 @@ MARKDOWN = [
     ("snake_case 2 * 3 a<b\n", "SNAKE_CASE 2 * 3 A<B\n"),
     ("not \\*this\\* one[^1]\n\n[^1]: the note\n", "NOT \\*THIS\\* ONE[^1]\n\n[^1]: THE NOTE\n"),
     ("use <code>ls *x*</code> here ~~gone~~\n", "USE <code>ls *x*</code> HERE ~~GONE~~\n"),
+    ("| a |\n|--|\n| x \\| `y \\| z` w |\n", "| A |\n|--|\n| X \\| `y \\| z` W |\n"),
+    ("- <p>in\n  list</p>\n", "- <p>IN LIST</p>\n"),
+]
+KEPT_LINES = [
+    "{{< figure src='x' >}}", "{% include 'x' %}", "{{ content }}", "{: .lead }", "[TOC]",
+    "[[toc]]", '--8<-- "x.md"', "<<< @/x.js", "::: {.wide}", ":::", "$$\na\n\nb\n$$",
+    "\\[\na = b\n\\]", "\\begin{align}\na\n\\end{align}", "\\newpage", "import A from 'a'",
+    "import {\n  A,\n} from 'a'", "export const a = {\n  b: 1,\n\n  c: 2\n}",
+    "{/*\nnote\n\nmore\n*/}", "<Tab on={() => 1}>", "</Tab.Item>", "*[HTML]: Markup", "(label)=",
+    "```{code} py\nx\n```", "{{<\n  note\n>}}",
+]  # fmt: skip
+KEPT_INLINE = [
+    "`a b`", "$p = 2q$", "$$a_b$$", "\\(x^2\\)", "\\[y_1\\]", ":tada:", "[[Page]]",
+    "[[Page|the text]]", "![[x.png]]", "{{ page.x }}", "{% raw %}", "{{< ref 'x' >}}",
+    "{{% x %}}", "{props.a}", "{/* why */}", "{@link a.b}", "{ref}`a b`", ":ref:`a b`", "[^1]",
+    "[@key, p. 3]", "@user", "++ctrl+a++", "H~2~O", "x^2^", "https://a.b/c_d_e?f=g",
+    "www.a.org/b", "me@a.org", "<https://a.b>", "%%aside%%", "<%= a %>", "<A b={() => c}/>",
+    "<!-- c -->", "![](x.png){ width=3 }",
+]  # fmt: skip
+PAIRS = [
+    ("*", "*"), ("**", "**"), ("~~", "~~"), ("~", "~"), ("==", "=="), ("^^", "^^"),
+    ("[", "](a 'b')"), ("[", "]{.c}"), ("^[", "]"), ("[", "][pkg.Name]"), ("<b>", "</b>"),
+    ("<A.B c={d}>", "</A.B>"), ("**_", "_**"),
+]  # fmt: skip
+BODIES = [
+    ("> [!NOTE]\n> one\n> two\n", "> [!NOTE]\n> ONE TWO\n"),
+    ("> [!tip]- the *title*\n> one\n", "> [!tip]- THE *TITLE*\n> ONE\n"),
+    ('!!! note "a title"\n    one\n\n    two\n', '!!! note "A TITLE"\n    ONE\n\n    TWO\n'),
+    ("??? note\n\n    one\n\n    - two\n", "??? note\n\n    ONE\n\n    - TWO\n"),
+    ('=== "first tab"\n\n    one\n', '=== "FIRST TAB"\n\n    ONE\n'),
+    (":::tip a title\none\n:::\n", ":::tip A TITLE\nONE\n:::\n"),
+    (":::note[a *title*]{#i}\none\n:::\n", ":::note[A *TITLE*]{#i}\nONE\n:::\n"),
+    ("```{note} a title\n:class: x\none\n```\n", "```{note} A TITLE\n:class: x\nONE\n```\n"),
+    ("/// note | a title\none\n///\n", "/// note | A TITLE\nONE\n///\n"),
+    ("term\n: one\n\n:   two\n    three\n", "TERM\n: ONE\n\n:   TWO THREE\n"),
+    ("a[^1]\n\n[^1]: one note\n\n    two\n", "A[^1]\n\n[^1]: ONE NOTE\n\n    TWO\n"),
+    ("# head {#id .c}\n", "# HEAD {#id .c}\n"),
+    ("<Card title='one' a={b}>\n  two\n</Card>\n", "<Card title='ONE' a={b}>\n  TWO\n</Card>\n"),
 ]
 
 
@@ -144,8 +186,77 @@ def test_only_text_changes(format: Format, source: str, expected: str) -> None:
     assert translated(source.encode(), format, str.upper).decode() == expected
 
 
+@pytest.mark.parametrize("line", KEPT_LINES)
+def test_lines_of_dialects_come_back_between_paragraphs(line: str) -> None:
+    source = f"one\n{line}\ntwo\nthree\n"
+    assert translated(source.encode(), "markdown", str).decode() == source
+    result = translated(source.encode(), "markdown", str.upper).decode()
+    assert result == f"ONE\n{line}\nTWO THREE\n"
+
+
 def only(text: str) -> Callable[[str], str]:
     return lambda _: text
+
+
+def read_markdown_texts(source: str) -> list[str]:
+    items = read_document(source.encode(), "markdown", "x").read_items(Options("x", "en", "de"))
+    return [text.text for item in items for text in item.texts]
+
+
+@pytest.mark.parametrize("markup", KEPT_INLINE)
+def test_inline_markup_of_dialects_comes_back(markup: str) -> None:
+    source = f"one {markup} two, {markup}\n"
+    assert " ".join(read_markdown_texts(source)).split() == ["one", "two,"]
+    assert translated(source.encode(), "markdown", str).decode() == source
+    for translate in (str.upper, only("这是中文，好的")):
+        result = translated(source.encode(), "markdown", translate).decode()
+        assert result.count(markup) == 2
+        assert markup[0] not in "$hw" or not re.search(rf"{re.escape(markup)}\w", result)
+
+
+@pytest.mark.parametrize(("start", "end"), PAIRS)
+def test_text_inside_marks_is_translated(start: str, end: str) -> None:
+    source = f"one {start}two words{end} three\n"
+    expected = f"ONE {start}TWO WORDS{end} THREE\n"
+    assert translated(source.encode(), "markdown", str.upper).decode() == expected
+
+
+@pytest.mark.parametrize(("source", "expected"), BODIES)
+def test_text_inside_blocks_of_dialects_is_translated(source: str, expected: str) -> None:
+    assert translated(source.encode(), "markdown", str).decode() == source
+    assert translated(source.encode(), "markdown", str.upper).decode() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "costs $5 and $10 or 20$", "set $HOME or $PATH", "at 10:30:45", "see \\[not math\\] here",
+        "{see below}", "a:b:c d", "C++ or C++", "x == y, a == b", "~/a and ~/b",
+        "import the thing", "export default settings now",
+    ],
+)  # fmt: skip
+def test_text_like_markup_is_translated(text: str) -> None:
+    assert read_markdown_texts(text) == [text.replace("\\", "")]
+
+
+def test_text_that_is_not_translated_is_named() -> None:
+    source = (
+        "---\ntitle: one\ndate: x\n---\n# The head\n\n[a](#the-head) [b](#own) [c](x 'title')\n"
+        "[[Page]] ![`d`](x)\n\n## Own {#own}\n\n> <p>e\n> f</p>\n\n*[HTML]: Markup\n\n"
+        "[^1]: word\n\n```{figure} x\nwords\n```\n"
+    )
+    items = read_document(source.encode(), "markdown", "x").read_items(Options("x", "en", "de"))
+    assert Counter(item.kept for item in items if isinstance(item, Replacement)) == {
+        "titles and descriptions in front matter": 1,
+        "anchors of headings in links": 1,
+        "titles of links": 1,
+        "wiki links": 1,
+        "alternative texts": 1,
+        "texts of HTML in quotations": 1,
+        "abbreviations": 1,
+        "footnotes of one word": 1,
+        "directives in fences": 1,
+    }
 
 
 def test_tags_enclose_words_in_proportion() -> None:
@@ -377,6 +488,95 @@ def _blocks(source: str) -> list[object]:
         (token.type, token.tag, token.content if token.type in code else "")
         for token in parser.parse(source)
     ]
+
+
+INLINE = st.lists(
+    st.sampled_from(
+        [
+            "`a b`", "`` c`d ``", "[e `f`](g)", "*h i*", "**j *k* l**", "***m** n*", "~~o~~",
+            "![p](q)", "<b>r</b>", "<i></i>", "[s]", "\\\n", "  \n", "<https://t.u>", "\\*",
+            "&amp;", "word", "words, and", "$x$", ":v:", "(", ")",
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    INLINE,
+    st.sampled_from(["{}", "# {}", "{}\n===", "| {} |\n|-|", "> - {}"]),
+    st.text("中文字。，（）a *`_[]$|\\#-:!<~=", min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=12),
+)
+def test_inline_markup_reads_as_before_or_is_named(
+    parts: list[str], block: str, translation: str, pairs: list[tuple[int, int]]
+) -> None:
+    words = " ".join(parts)
+    source = (
+        block.format(words if block[:1] in "{>" and block[1:2] != "#" else words.replace("\n", ""))
+        + "\n\n[s]: /t\n"
+    )
+    links = [Link((first, first + 2), (second, second + 1)) for first, second in pairs]
+    refused: list[int] = []
+    document = read_document(source.encode(), "markdown", "x")
+    result = b"".join(
+        document.translate(
+            Options("x", "en", "zh"),
+            lambda texts: (TranslatedLine(translation, links) for _ in texts),
+            lambda number, _: refused.append(number),
+        )
+    ).decode()
+    assert _inline(result) == _inline(source), refused
+    if refused and len(refused) == len(list(document.read_items(Options("x", "en", "zh")))):
+        assert result == source
+
+
+def _inline(source: str) -> list[tuple[str, object]]:
+    """Return blocks, and the kinds of the inline tokens of each, in any order."""
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    blocks = [
+        (token.type, sorted(_describe(child) for child in token.children or ()))
+        for token in parser.parse(source)
+    ]
+    return [(kind, [child for child in children if child]) for kind, children in blocks]
+
+
+def _describe(token: Token) -> str:
+    if token.type in {"text", "softbreak", "text_special", "hardbreak"}:
+        return ""  # line ends without words beside them are left out
+    source = token.attrs.get("src") or token.attrs.get("href") or ""
+    return f"{token.type} {source} {'' if token.type == 'image' else token.content}"
+
+
+def test_markup_that_melts_is_set_off_or_keeps_its_source() -> None:
+    for source, translation, expected in (
+        ("a `b` or `c` d", "中", "`b` `c` 中"),
+        ("a **b** and **c** d", "中", None),
+        ("see https://a.b/c.", "中。", "中 https://a.b/c 。"),
+        ("a **b *c***", "中", "**_中_**"),
+    ):
+        refused: list[str] = []
+        result = translated(source.encode(), "markdown", only(translation), refused=refused)
+        assert result.decode() == (source if expected is None else expected)
+        assert bool(refused) == (expected is None)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "{{ a ", "$a ", "{% a ", "==a ", "~a ", ":a: ", "[[a ", "\\( ", "{a{", "^[a ", "a://b ",
+        "@a ", "<A b={", "$$\n", "{/*\n", "!!! a\n", ": b\n", "*a `b` ", "| a \\| b ",
+    ],
+)  # fmt: skip
+def test_time_grows_with_the_markdown(part: str) -> None:
+    def seconds(count: int) -> float:
+        start = process_time()
+        translated((part * count).encode(), "markdown", str.upper)
+        return process_time() - start
+
+    assert seconds(4000) < 16 * seconds(500) + 1
 
 
 @pytest.mark.parametrize(
