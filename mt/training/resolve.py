@@ -200,12 +200,13 @@ def measure_speed(
 ) -> float:
     """Return the target tokens per second of a training, on this device and with all ranks.
 
-    It is compiled for `training.compile: on` alone. Other ranks than 0 wait in `receive_config`,
-    and measure at the same time.
+    It is compiled for `training.compile: on` alone. Other ranks than 0 wait in
+    `join_measurements`, and measure at the same time.
     """
     if world.is_main:
         lengths = lengths[:: max(1, len(lengths) // (2 * MEASURED_PAIRS))]
-        world.broadcast((config, lengths, vocabularies, seconds))
+        request: Any = config, lengths, vocabularies, seconds
+        world.broadcast(request)
     plain = config.training.changed(compile="on" if config.training.compile == "on" else "off")
     config = resolve_for_device(config.changed(training=plain), device)
     learner = build_learner(config, new_model(config.model, vocabularies, device), device)
@@ -216,14 +217,11 @@ def measure_speed(
     return speed
 
 
-def receive_config(config: Config, world: World) -> Config:
-    """Return rank 0's config; a rank that waits for it takes part in the measurements before."""
-    message: Config | tuple[Any, ...] = world.broadcast(config)
-    while isinstance(message, tuple):
-        described, lengths, vocabularies, seconds = message
-        measure_speed(described, lengths, vocabularies, world.device, seconds, world)
-        message = world.broadcast(config)
-    return message
+def join_measurements(world: World) -> None:
+    """Take part in the measurements of rank 0, until it calls this function too."""
+    while (request := world.broadcast(None)) is not None:
+        config, lengths, vocabularies, seconds = request
+        measure_speed(config, lengths, vocabularies, world.device, seconds, world)
 
 
 def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:

@@ -189,8 +189,9 @@ def training_speed(
 
     for batch_tokens in halve_sizes(training.max_tokens_per_batch, longest):
         with suppress(BatchTooLarge):
-            heavy = draw_batch(heaviest(plan, lengths, max_tokens_per_batch=batch_tokens))
-            if _fits_on_all(learner, heavy, world):
+            longest_update = max(plan, key=lambda update: int(lengths[update].max()))
+            cut = split_update(longest_update, lengths, max_tokens_per_batch=batch_tokens, ranks=1)
+            if _fits_on_all(learner, draw_batch(cut[0][0]), world):
                 return measure(batch_tokens)
     raise UserError(
         f"the device has too little memory for this model and sentences of {longest} tokens: make "

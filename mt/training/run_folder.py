@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -199,11 +200,10 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
         raise RunError(f"{path}: is a file, a run needs a folder")
     if folder.has_trained():
         stored = load_config(folder.config)
-        values = {}
+        values: dict[str, Any] = {**_end_by_budget(folder, stored.training, config.training)}
         for key in set(open_keys(config)) - set(open_keys(stored)):
             section, name = key.split(".")
             values[key] = getattr(getattr(stored, section), name)
-        values |= _end_by_budget(folder, stored.training, config.training)
         config = with_values(config, values)
         folder.changes = _accepted_changes(folder, stored, config)
     elif path.exists() and not _holds_no_training(folder):

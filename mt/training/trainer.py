@@ -21,7 +21,7 @@ from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event, require_tensorboard
-from mt.training.resolve import receive_config, resolve, resolve_for_device
+from mt.training.resolve import join_measurements, resolve, resolve_for_device
 from mt.training.resources import warn_of_low_memory
 from mt.training.run_folder import RunFolder, only_training, open_run
 from mt.training.setup import (
@@ -65,7 +65,8 @@ def train(config: Config, run: Path) -> str:
                 config = settings.config
             if world.is_main:
                 folder.begin(config)
-            config = receive_config(config, world)
+            join_measurements(world)
+            config = world.broadcast(config)
             score = folder.final_score(config.training) if world.is_main else None
             score = world.broadcast(score)
             if score is not None:
@@ -83,7 +84,8 @@ def train(config: Config, run: Path) -> str:
                     config = settings.resolve_length(data, world.device)
                     text = dump_config(config)
                     write_text(folder.config, text)
-                config = receive_config(config, world)
+                join_measurements(world)
+                config = world.broadcast(config)
                 settings = corpora = None  # the samples of the scan
                 with interruptible() as interruption:
                     result = Trainer(config, folder, data, world, interruption).run()

@@ -31,7 +31,7 @@ from mt.training import distributed
 from mt.training.distributed import World, connect_ranks, fix_bucket_order
 from mt.training.loader import rank_batches
 from mt.training.loss import LossSums
-from mt.training.resolve import measure_speed, receive_config
+from mt.training.resolve import join_measurements, measure_speed
 from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts, TrainingPass, train_step
@@ -148,8 +148,8 @@ def speed(here: World) -> object:
     measured, lengths = None, np.full((60, 2), 10, np.int32)
     if here.is_main:
         measured = measure_speed(config, lengths, (50, 50), here.device, 0.5, here)
-    received = receive_config(config.changed(seed=1 + here.rank), here)
-    return [measured, received.seed]
+    join_measurements(here)
+    return [measured, here.broadcast(1 + here.rank)]
 
 
 def different_weights(here: World) -> None:

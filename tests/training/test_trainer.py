@@ -1,7 +1,9 @@
 """Whole runs: their end, the checkpoints and the final model that they keep, their output."""
 
 import json
+import re
 import shutil
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from sacrebleu.tokenizers import tokenizer_spm
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mt.config.loading import load_config
+from mt.errors import UserError
+from mt.evaluation.scores import why_missing
 from mt.training import validation
 from mt.training.checkpoint import MODEL, OPTIMIZER
 from mt.training.distributed import World
@@ -21,7 +26,7 @@ from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import Trainer, train
 from mt.training.validation import Validation, Validator
-from tests.factories import Program, journal, train_with
+from tests.factories import Program, foreign_vocabulary, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
 
@@ -252,6 +257,36 @@ def test_checkpoints_are_ranked_by_score_then_loss_and_patience_waits_while_the_
     assert journal(run, "final")[0]["averaged_updates"] == [best]
     line = f"update {validated}: `training.patience` ends the training, after 2 validations without"
     assert (line in capsys.readouterr().err) is (validated < 8)
+
+
+def test_run_keeps_its_bleu_tokenizer_where_the_files_of_the_machine_change(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(urllib.request, "urlopen", unreachable)
+    place = tmp_path / "models" / "flores200sacrebleuspm"
+    place.parent.mkdir()
+    model = foreign_vocabulary(["one two three four five six seven eight nine zero"], 60)
+
+    def train_to(run: Path, updates: int) -> list[str]:
+        why_missing.cache_clear()
+        settings = ["data.target_language=th", "data.check=false", "validate_every=2"]
+        train_with(tiny_recipe, run, f"max_updates={updates}", *settings)
+        signatures = [event["bleu_signature"] for event in journal(run, "validation")]
+        return [re.findall(r"tok:(\w+)", signature)[0] for signature in signatures]
+
+    assert train_to(tmp_path / "without", 2) == ["13a"]
+    place.write_bytes(model.processor.serialized_model_proto())
+    assert train_to(tmp_path / "without", 4) == ["13a", "13a"]
+    assert train_to(tmp_path / "with", 2) == ["flores200"]
+    place.unlink()
+    with pytest.raises(UserError, match=r"^BLEU tokenizer `flores200`: its model cannot be downl"):
+        train_to(tmp_path / "with", 4)
+    assert last_state(tmp_path / "with")["update"] == 2
+    why_missing.cache_clear()
 
 
 GARBAGE = "x y z"
