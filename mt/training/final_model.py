@@ -1,21 +1,30 @@
 """The final model: the mean of checkpoints, at the end of a run and for `mt average`."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
-from mt.config import TrainingConfig
+from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config
 from mt.config.training import LoraConfig
-from mt.data.tokenizer import copy_tokenizer
-from mt.errors import RunError
+from mt.data.tokenizer import Tokenizer, copy_tokenizer
+from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
 from mt.files import open_aside, read_json, replace_file, write_text
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
-from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
+from mt.runs import (
+    ADAPTER_FILE,
+    LineShape,
+    ModelRecord,
+    Provenance,
+    check_run_folder,
+    is_finished,
+    write_description,
+)
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
 from mt.training.progress import Progress
@@ -83,7 +92,8 @@ def write_final_model(
     )
     score, ends = validation.as_text(), ends_of(training)
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
-    _write_model(folder, training.lora, model, data, provenance, folder.initial_weights())
+    described = _Described.of(data)
+    _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
     return validation
 
 
@@ -133,11 +143,41 @@ def _load_mean(folder: RunFolder, model: nn.Module, updates: list[int]) -> None:
     load_average(model, folder.checkpoints.average(updates), str(folder.path))
 
 
+@dataclass(frozen=True)
+class _Described:
+    """The part of the training data that the description of a model has."""
+
+    tokenizer: Tokenizer
+    longest_source: int
+    line_shape: LineShape | None
+    pairs: Mapping[str, int]
+
+    @classmethod
+    def of(cls, data: TrainingData) -> "_Described":
+        """Return the description of prepared data."""
+        return cls(data.tokenizer, data.store.longest_source, data.line_shape, data.pair_counts)
+
+    @classmethod
+    def read(cls, folder: RunFolder, config: Config) -> "_Described":
+        """Return the data of a run; before its end, the length is the limit of the config."""
+        record, pairs = ModelRecord.read(folder.path), dict[str, int]()
+        if is_finished(folder.path):
+            pairs = dict(read_json(folder.model, Provenance).pairs)
+        tokenizer = Tokenizer.load(folder.tokenizer, record.tokenizer)
+        longest = record.longest_source or config.data.max_tokens
+        return cls(tokenizer, longest, record.line_shape, pairs)
+
+    @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Sizes of the source and the target vocabulary."""
+        return self.tokenizer.source_size, self.tokenizer.target_size
+
+
 def _write_model(
     folder: RunFolder,
     lora: LoraConfig | None,
     model: nn.Module,
-    data: TrainingData,
+    data: "_Described",
     provenance: Provenance,
     base: str,
 ) -> None:
@@ -160,7 +200,7 @@ def _write_model(
         folder.path,
         vocabularies=data.vocabularies,
         tokenizer=data.tokenizer.fingerprint,
-        longest_source=data.store.longest_source,
+        longest_source=data.longest_source,
         line_shape=data.line_shape,
         provenance=provenance,
     )
@@ -172,7 +212,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
 
     `checkpoints` names them as `choose_updates` reads it. The run may be finished, stopped or in
     training, and is not changed. The mean is validated as in
-    training (averaging: Vaswani et al. 2017, section 6.1).
+    training (averaging: Vaswani et al. 2017, section 6.1); without the corpora it is not.
 
     Raises RunError for a missing or damaged run, update or checkpoint, and for an existing
     `output`; UserError for a missing device.
@@ -185,19 +225,25 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
     updates = choose_updates(run, checkpoints)
     weights = folder.checkpoints.average(updates)
     _logger.info("%s: averaging updates %s", run, _listed(updates))
-    data = prepare(config, folder)
+    data = None
+    try:
+        data = prepare(config, folder)
+        described = _Described.of(data)
+    except DataError as error:
+        _logger.warning("%s; so the mean is not validated", error)
+        described = _Described.read(folder, config)
     plain = config.training.changed(compile="off", ema_decay=None)  # for validation only
-    model = new_model(config.model, data.vocabularies, where)
+    model = new_model(config.model, described.vocabularies, where)
     learner = build_learner(config.changed(training=plain), model, where)
     load_average(learner.model, weights, str(folder.checkpoints.folder))
-    score = Validator.build(config, learner, data).run().as_text()
-    provenance = Provenance(score, updates[-1], updates, data.pair_counts, ends_of(plain))
+    score = Validator.build(config, learner, data).run().as_text() if data else "not validated"
+    provenance = Provenance(score, updates[-1], updates, described.pairs, ends_of(plain))
     with open_aside(output) as temporary:
         copy = RunFolder(temporary)
         write_text(copy.config, dump_config(load_config(folder.config)))
         copy_tokenizer(folder.tokenizer, copy.tokenizer)
         base = folder.initial_weights()
-        _write_model(copy, plain.lora, learner.model, data, provenance, base)
+        _write_model(copy, plain.lora, learner.model, described, provenance, base)
         temporary.rename(output)
     return f"{output}: {score}"
 

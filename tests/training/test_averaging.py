@@ -1,6 +1,7 @@
 """`mt average`: choice of checkpoints, their mean, and errors."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,35 @@ def test_missing_checkpoints_are_an_error(
     status, out, err = program("average", run, *options, "--output", output)
     assert (status, out, err) == (2, "", f"error: {told}\n".replace("RUN: ", f"{run}: "))
     assert not output.exists()
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_weights_are_averaged_without_the_corpora(
+    run: Path,
+    is_finished: bool,
+    tiny_corpus: Path,
+    tmp_path: Path,
+    program: Program,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alone, output = shutil.copytree(run, tmp_path / "run"), tmp_path / "mean"
+    config = (alone / "config.yaml").read_text().replace(str(tiny_corpus), "gone")
+    (alone / "config.yaml").write_text(config)
+    described = json.loads((alone / "model.json").read_text())
+    if not is_finished:
+        (alone / "model.json").unlink()
+    status, out, _ = program("average", alone, "--checkpoints", "10,20", "--output", output)
+    assert (status, out) == (0, f"{output}: not validated\n")
+    assert re.fullmatch(
+        "gone/.*: no such file.*; so the mean is not validated", caplog.messages[-1]
+    )
+    for name, tensor in mean_of(run, 10, 20).items():
+        assert torch.equal(load_file(output / "model.safetensors")[name], tensor)
+    mean = json.loads((output / "model.json").read_text())
+    longest = described["longest_source"] if is_finished else 40
+    assert (mean["score"], mean["longest_source"]) == ("not validated", longest)
+    assert mean["pairs"] == (described["pairs"] if is_finished else {})
+    assert program("translate", output, stdin=b"one two\n")[0] == 0
 
 
 def test_existing_output_is_not_overwritten(run: Path, tmp_path: Path, program: Program) -> None:
