@@ -519,13 +519,13 @@ def test_inline_markup_reads_as_before_or_is_named(
         + "\n\n[s]: /t\n"
     )
     links = [Link((first, first + 2), (second, second + 1)) for first, second in pairs]
-    refused: list[int] = []
+    refused: list[str] = []
     document = read_document(source.encode(), "markdown", "x")
     result = b"".join(
         document.translate(
             Options("x", "en", "zh"),
             lambda texts: (TranslatedLine(translation, links) for _ in texts),
-            lambda number, _: refused.append(number),
+            lambda _, reason: refused.append(reason),
         )
     ).decode()
     assert _inline(result) == _inline(source), refused
