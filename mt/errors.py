@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
+from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
@@ -159,3 +160,9 @@ def _discard_unwritable(stream: TextIO) -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
+
+
+def name_runs(folder: Path, name: str) -> str:
+    """Return "; there are ..." with runs in a folder or in `runs`, which have a file `name`."""
+    found = [path.parent for place in (folder, Path("runs")) for path in place.glob(f"*/{name}")]
+    return f"; there are {listed(map(str, sorted({*found})[:5]))}" if found else ""

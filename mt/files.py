@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mt.errors import DataError, RunError, UserError, did_you_mean, listed
+from mt.errors import DataError, RunError, UserError, did_you_mean, name_runs
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -237,23 +237,9 @@ def require_regular_file(path: Path) -> Path:
     return path
 
 
-def is_present(path: Path) -> bool:
-    """Return True for a regular file, False if nothing is there; raise RunError for all else.
-
-    A broken link is not taken for a missing file, and a pipe or device is not opened.
-    """
-    if path.is_file():
-        return True
-    if path.is_symlink() and not path.exists():
-        raise RunError(f"{path}: is a link to {path.readlink()}, which is not there")
-    if path.exists():
-        raise RunError(f"{path}: is not a regular file")
-    return False
-
-
 def require_run_file(run: Path, name: str) -> None:
-    """Raise RunError, with runs nearby, unless the folder `run` has a file of this name."""
-    if is_present(run / name):
+    """Raise RunError, with runs nearby, unless the folder `run` has an entry of this name."""
+    if os.path.lexists(run / name):
         return
     if run.is_dir():
         raise RunError(f"{run}: not a run folder, {name} is missing{name_runs(run, name)}")
@@ -264,17 +250,14 @@ def require_run_file(run: Path, name: str) -> None:
     raise RunError(f"{run}: no such run folder{near or name_runs(run.parent, name)}")
 
 
-def name_runs(folder: Path, name: str) -> str:
-    """Return "; there are ..." with runs in a folder or in `runs`, which have a file `name`."""
-    found = [path.parent for place in (folder, Path("runs")) for path in place.glob(f"*/{name}")]
-    return f"; there are {listed(map(str, sorted({*found})[:5]))}" if found else ""
-
-
 def check_regular(path: Path, error: type[UserError] = RunError) -> None:
     """Raise an error of the given type for a folder, pipe or device, OSError for a missing file.
 
-    A pipe would wait for its other end, and a device such as /dev/zero has no end.
+    A pipe would wait for its other end, and a device such as /dev/zero has no end. A link to a
+    missing file is an error too.
     """
+    if path.is_symlink() and not path.exists():
+        raise error(f"{path}: is a link to {path.readlink()}, which is not there")
     if not stat.S_ISREG(path.stat().st_mode):
         raise error(f"{path}: is not a regular file")
 

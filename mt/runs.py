@@ -1,5 +1,6 @@
 """Files of a run folder and of an export, and their verification; without torch or CTranslate2."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,7 +10,6 @@ from mt.errors import RunError
 from mt.files import (
     check_sha256,
     hash_file,
-    is_present,
     read_json,
     read_versioned,
     require_run_file,
@@ -102,7 +102,7 @@ def check_run_folder(run: Path) -> None:
 
 def is_finished(run: Path) -> bool:
     """Return True for the folder of a finished run."""
-    return is_present(run / MODEL_FILE)
+    return os.path.lexists(run / MODEL_FILE)
 
 
 def check_finished(run: Path) -> None:
@@ -208,7 +208,7 @@ class Exported:
 
 def is_exported(folder: Path) -> bool:
     """Return True for a folder of `mt export`."""
-    return is_present(folder / EXPORT_FILE)
+    return os.path.lexists(folder / EXPORT_FILE)
 
 
 def write_exported(folder: Path, exported: Exported) -> None:
@@ -243,7 +243,7 @@ def read_verified_export(folder: Path, run: "ModelRecord | None" = None) -> Expo
         check_sha256(run.folder / WEIGHTS_FILE, run.sha256, run.listed_in)
     for name, sha256 in {EXPORTED_MODEL: exported.model, **exported.details}.items():
         path = folder / name
-        if not is_present(path):
+        if not os.path.lexists(path):
             raise RunError(f"{path}: missing, the exported folder is not complete")
         check_sha256(path, sha256, EXPORT_FILE)
     return exported
@@ -286,7 +286,7 @@ class ModelRecord:
 
         With `finished`, the folder must be that of a finished run.
         """
-        has_config, has_model = is_present(path / CONFIG_FILE), is_finished(path)
+        has_config, has_model = os.path.lexists(path / CONFIG_FILE), is_finished(path)
         is_export = is_exported(path) and not finished
         if has_config and not (has_model or is_export or finished):
             return cls(*best_checkpoint(path), CHECKPOINT_MANIFEST)
@@ -294,7 +294,7 @@ class ModelRecord:
             exported = read_versioned(path / EXPORT_FILE, Exported, EXPORT_FORMAT)
             length, shape = exported.longest_source, exported.line_shape
             return cls(path, exported.model, EXPORT_FILE, exported.tokenizer, length, shape)
-        if has_config and has_model and is_present(path / WEIGHTS_FILE):
+        if has_config and has_model and os.path.lexists(path / WEIGHTS_FILE):
             description = read_versioned(path / MODEL_FILE, Description, MODEL_FORMAT)
             length, shape = description.longest_source, description.line_shape
             return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)

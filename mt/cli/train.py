@@ -1,5 +1,6 @@
 """Commands `mt init`, `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ import typer
 
 from mt.cli.options import Device, Overrides, RunArgument, load
 from mt.errors import UserError
-from mt.files import is_present
 from mt.runs import CONFIG_FILE
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
@@ -80,7 +80,7 @@ def train(
     overrides: Overrides = None,
 ) -> None:
     """Train a model, or resume a stopped run."""
-    if is_present(config / CONFIG_FILE):
+    if os.path.lexists(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
     from mt.export.export import check_export_possible, export_trained_run

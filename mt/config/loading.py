@@ -31,8 +31,8 @@ from mt.config.problems import (
 )
 from mt.config.root import Config
 from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
-from mt.errors import ConfigError, RunError, did_you_mean
-from mt.files import expand_home, read_json
+from mt.errors import ConfigError, did_you_mean
+from mt.files import expand_home
 from mt.runs import (
     CONFIG_FILE,
     ENVIRONMENT_FILE,
@@ -91,8 +91,8 @@ def _with_found_paths(values: dict[str, Any], run: Path) -> dict[str, Any]:
     with its project has it above itself.
     """
     places = [*run.resolve().parents]
-    with suppress(OSError, RunError, KeyError, TypeError):
-        recorded = read_json(run / ENVIRONMENT_FILE, dict[str, Any])["folder"]
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        recorded = json.loads((run / ENVIRONMENT_FILE).read_text(encoding="utf-8"))["folder"]
         places.insert(0, Path(recorded))
 
     def find(key: str, value: Any) -> Any:

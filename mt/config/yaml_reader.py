@@ -11,8 +11,8 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from mt.errors import ConfigError, did_you_mean
-from mt.files import name_runs, read_bytes
+from mt.errors import ConfigError, did_you_mean, name_runs
+from mt.files import read_bytes
 from mt.runs import CONFIG_FILE
 
 Keys = tuple[str, ...]

@@ -6,6 +6,7 @@ of in SentencePiece, so that it is defined for all ids.
 """
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import sentencepiece
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.sentencepiece_model import NORMAL_FORM
 from mt.errors import ConfigError, RunError, did_you_mean, listed
-from mt.files import is_present, read_bytes, read_json, replace_file, write_json
+from mt.files import read_bytes, read_json, replace_file, write_json
 from mt.languages import script_of
 from mt.runs import LARGEST_MODEL, TokenizerManifest
 from mt.special_ids import BOS, EOS, PAD, UNK
@@ -326,7 +327,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
     models = {}
     for name, checksum in manifest.sha256.items():
         path = folder / name
-        if not is_present(path):
+        if not os.path.lexists(path):
             raise RunError(f"{path}: missing; restore it, the tokenizer cannot be used without it")
         models[name] = read_bytes(path, limit=LARGEST_MODEL)
         if hashlib.sha256(models[name]).hexdigest() != checksum:
