@@ -13,10 +13,11 @@ import glob
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,35 +88,41 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
-        for position, (line_number, cells) in enumerate(self.rows()):
+        for number, cells in enumerate(self.rows(), 1):
             if len(cells) <= needed:
+                line = "row" if self._is_quoted() else "line"
                 raise DataError(
-                    f"{self.path}: line {line_number} has {len(cells)} columns, "
+                    f"{self.path}: {line} {number} has {len(cells)} columns, "
                     f"column {needed} was asked for (the first is 0)"
                 )
-            names = cells[source].strip().lower(), cells[target].strip().lower()
-            if not position and names[0] != names[1] and all(map(self._is_name, names)):
+            if number == 1 and self._is_header(cells[source], cells[target]):
                 warn_once("%s: the first line names the columns and is left out", self.path)
                 continue
             yield SentencePair(cells[source], cells[target])
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the cells of each row, with the number of its last line."""
-        stat = self.path.stat()
+    def rows(self) -> Iterator[list[str]]:
+        """Return the cells of each row."""
         read = LineReader(self.path, long_line="\t" * max(self.columns))
-        if not _is_quoted(self.path, stat.st_size, stat.st_mtime_ns):
-            yield from enumerate((line.split("\t") for line in read), 1)
-            return
+        if not self._is_quoted():
+            return map(methodcaller("split", "\t"), read)
         warn_once("%s: the quotation marks around cells are left out", self.path)
-        reader = csv.reader((f"{line}\n" for line in read), delimiter="\t")
+        return self._read_quoted(read)
+
+    def _is_quoted(self) -> bool:
+        stat = self.path.stat()
+        return _is_quoted(self.path, stat.st_size, stat.st_mtime_ns)
+
+    def _read_quoted(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        reader = csv.reader((f"{line}\n" for line in lines), delimiter="\t")
         try:
             for cells in reader:
-                yield (
-                    reader.line_num,
-                    [join_lines(cell) if "\n" in cell else cell for cell in cells],
-                )
+                yield [join_lines(cell) if "\n" in cell else cell for cell in cells]
         except csv.Error as error:
             raise DataError(f"{self.path}: line {reader.line_num}: {error}") from error
+
+    def _is_header(self, *cells: str) -> bool:
+        names = [cell.strip().lower() for cell in cells]
+        return names[0] != names[1] and all(map(self._is_name, names))
 
     def _is_name(self, cell: str) -> bool:
         own = {*self.languages, *map(base_language, self.languages)}

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from mt.config import DataConfig
 from mt.data.filters import (
+    NO_LANGUAGE,
     Cleaning,
     can_be_judged,
     has_empty_side,
@@ -132,7 +133,9 @@ class CorpusWatch:
         warnings = list(_find_out_of_step(stretches))
         languages = data.source_language, data.target_language
         warnings += (
-            _judge(sample, languages) if len(sample) >= _MIN_PAIRS else _find_no_text(sample)
+            _judge(sample, languages)
+            if len(sample) >= _MIN_PAIRS
+            else check_languages(sample, languages)
         )
         if not data.cleaning.overlap:
             for name, size in self._sizes.items():
@@ -303,10 +306,14 @@ def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, s
     except DataError:
         return []
     return [
-        f"the {side} side seems to be in `{other}`, `data.{side}_language` is `{language}`"
+        f"the {side} side seems to be in {_name(other)}, `data.{side}_language` is `{language}`"
         for side, other, language in zip(("source", "target"), others, languages, strict=True)
         if other
     ]
+
+
+def _name(language: str) -> str:
+    return "no language" if language == NO_LANGUAGE else f"`{language}`"
 
 
 def _identify_all(texts: Sequence[str], language: str) -> str | None:
@@ -466,7 +473,9 @@ def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -
     findings = []
     for index, side in enumerate(("source", "target")):
         hits = tuple(line for part in parts for line in part[index])
-        findings.append(Finding("other_language", side, len(hits), sampled, hits[:MAX_LINES_SHOWN]))
+        total = split.pairs if sampled < split.pairs else 0
+        lines = hits[:MAX_LINES_SHOWN]
+        findings.append(Finding("other_language", side, len(hits), sampled, lines, total=total))
     return findings
 
 

@@ -77,6 +77,8 @@ class Finding:
     """The first `MAX_LINES_SHOWN` line numbers, from 1."""
     other: str = ""
     """The other split of an overlap, or the signed distance of a shift."""
+    total: int = 0
+    """Number of all lines, if those examined are a sample."""
 
     @property
     def share(self) -> float:
@@ -91,6 +93,8 @@ def describe(finding: Finding) -> str:
         return f"{words}: from there on line i translates to line i{finding.other}"
     if finding.other:
         words = f"{words} (`{finding.other}`)"
+    if finding.total:
+        words = f"{words} (in a sample of {finding.of:,})"
     named = finding.side == "pair" or finding.side in words
     return words if named else f"{words}, {finding.side} side"
 

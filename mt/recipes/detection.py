@@ -239,7 +239,7 @@ def _read_columns(section: TsvSource) -> tuple[list[str], list[tuple[str, ...]]]
     """
     pairs = _open(section)
     assert isinstance(pairs, TsvPairs)
-    rows = [cells for _, cells in islice(pairs.rows(), _SAMPLED)]
+    rows = [*islice(pairs.rows(), _SAMPLED)]
     width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
     names, *others = [cells[:width] for cells in rows if len(cells) >= width] or [[]]
     columns = [*zip(*(others or [names]), strict=True)]

@@ -1,6 +1,6 @@
 import pytest
 
-from mt.doctor.findings import Finding, SideSize, SplitReport, advise, dump_cleaning
+from mt.doctor.findings import Finding, SideSize, SplitReport, advise, describe, dump_cleaning
 
 PAIRS = 10_000
 
@@ -66,3 +66,10 @@ def test_repeated_pairs_and_overlaps_are_removed() -> None:
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")
     advised = advise([_split()], [overlap])
     assert dump_cleaning(advised) == 'data:\n  cleaning:\n    overlap: "normalized"\n'
+
+
+def test_a_count_from_a_sample_says_so() -> None:
+    whole = Finding("other_language", "source", 3, 200, (1,))
+    sampled = Finding("other_language", "source", 3, 200, (1,), total=5000)
+    assert describe(whole) == "text in another language, source side"
+    assert describe(sampled) == "text in another language (in a sample of 200), source side"
