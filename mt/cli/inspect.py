@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from mt.config import ModelConfig
     from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
     from mt.profiling.cost import PartCost
-    from mt.profiling.decoding_speed import DecodingSpeed
     from mt.profiling.plan import TrainingPlan
-    from mt.profiling.training_speed import TrainingSpeed
+    from mt.profiling.speed import DecodingSpeed, TrainingSpeed
 
 COUNTED_TOKENS = 25
 """Tokens of each side of the sentence pair whose operations are counted, end marks included."""
@@ -294,7 +293,7 @@ def bench_train(
 ) -> None:
     """Measure the training speed of a config; no model is kept."""
     loaded = load(config, overrides)
-    from mt.profiling.training_speed import measure_training
+    from mt.profiling.speed import measure_training
 
     speed = measure_training(loaded, updates)
     typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_training(speed, config))
@@ -312,7 +311,7 @@ def bench_decode(
     The batch sizes are 16, 64 and 256, or that of --set decoding.batch_size=N.
     """
     checked = decoding_only(overrides)
-    from mt.profiling.decoding_speed import measure_decoding
+    from mt.profiling.speed import measure_decoding
 
     speed = measure_decoding(run, overrides=checked, device=device)
     typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_decoding(speed, run))

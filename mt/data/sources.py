@@ -222,7 +222,7 @@ class _IncompleteRecords:
     records: int = 0
     left_out: int = 0
     reason: str = ""
-    """That of the first one."""
+    """Reason of the first of them."""
 
     def add(self, reason: str | None) -> None:
         """Count a record; None is the reason for one with both sides."""

@@ -21,7 +21,7 @@ from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import select_device
 from mt.profiling.cost import count_training_flops, synchronize
-from mt.profiling.training_speed import temporary_trainer, time_updates
+from mt.profiling.speed import temporary_trainer, time_updates
 from mt.special_ids import EOS
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding

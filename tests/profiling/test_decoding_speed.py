@@ -8,7 +8,7 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.decoding.torch_engine import TorchEngine
-from mt.profiling.decoding_speed import measure_decoding
+from mt.profiling.speed import measure_decoding
 
 
 def test_each_search_is_run_with_the_batch_size_on_the_first_test_split(

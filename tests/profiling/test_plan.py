@@ -22,7 +22,7 @@ from mt.errors import RunError
 from mt.profiling import plan as module
 from mt.profiling.cost import count_training_flops
 from mt.profiling.plan import TrainingPlan, plan_training, probe_training
-from mt.profiling.training_speed import temporary_trainer
+from mt.profiling.speed import temporary_trainer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.data import TrainingData, prepare
@@ -73,7 +73,7 @@ def plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Plan:
     """Return a function that plans the tiny recipe with other keys of `training`."""
-    monkeypatch.setattr("mt.profiling.training_speed.prepare", lambda *_: corpus)
+    monkeypatch.setattr("mt.profiling.speed.prepare", lambda *_: corpus)
     return lambda **keys: plan_training(changed(config, **keys), tmp_path / "runs" / "new")
 
 

@@ -9,7 +9,7 @@ import torch
 
 from mt.config import Config
 from mt.config.loading import load_config
-from mt.profiling.training_speed import WARMUP_UPDATES, TrainingSpeed, measure_training
+from mt.profiling.speed import WARMUP_UPDATES, TrainingSpeed, measure_training
 from mt.training.trainer import train
 from tests.factories import journal
 
