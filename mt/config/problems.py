@@ -56,7 +56,7 @@ REMOVED_KEYS = {
     "model.relative_max_distance": "the last bucket of `relative_bias` begins at 128, as in T5",
     "model.rotary_base": "it is 10,000",
     "tokenizer.byte_fallback": "unseen characters are spelled in bytes",
-    "tokenizer.normalization": "text is kept as it is; normalize the files instead",
+    "tokenizer.normalization": "each text is encoded in its normal form",
     "tokenizer.sample_lines": "a vocabulary is learned from at most 1,000,000 lines",
     "tokenizer.sampling": _DROPOUT,
     "tokenizer.sampling_target": _DROPOUT,

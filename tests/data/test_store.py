@@ -98,8 +98,9 @@ def test_empty_and_long_pairs_are_left_out_and_counted(
     long = " ".join(["seven"] * 50)
     pairs = [*PAIRS[:9], *[SentencePair(long, "kurz"), SentencePair("short", long)] * 9]
     pairs += [SentencePair("", "x"), SentencePair("x", " \u3000\t"), *PAIRS[9:20]]
+    pairs += [SentencePair("\xad \u200b", "x")]
     store = prepare_store(corpus(pairs), tokenizer, max_tokens=60, cache=tmp_path)
-    assert store.left_out == LeftOut(too_long=18, empty=2, total=40)
+    assert store.left_out == LeftOut(too_long=18, empty=3, total=41)
     sources = [
         tokenizer.decode_source(example.source.tolist()) for example in store.examples(range(20))
     ]
