@@ -142,5 +142,5 @@ def test_published_score_is_compared_by_the_same_protocol(
 
 
 def test_small_loss_is_no_negative_zero() -> None:
-    comparison = compare_with_published(published(PROTOCOL), Score("BLEU", 41.018, BLEU))
+    comparison = compare_with_published(published(PROTOCOL), Score("BLEU", 41.018, TOKENIZED))
     assert comparison == "Tiny 41.02, here 41.02 (+0.00) [a paper]"
