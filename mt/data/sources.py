@@ -8,15 +8,14 @@ times, one number puts quotation marks around other texts, a late new key is an 
 """
 
 import csv
-import functools
 import glob
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal
@@ -90,9 +89,8 @@ class TsvPairs(FileSource):
         needed = max(source, target)
         for number, cells in enumerate(self.rows(), 1):
             if len(cells) <= needed:
-                line = "row" if self._is_quoted() else "line"
                 raise DataError(
-                    f"{self.path}: {line} {number} has {len(cells)} columns, "
+                    f"{self.path}: line {number} has {len(cells)} columns, "
                     f"column {needed} was asked for (the first is 0)"
                 )
             if number == 1 and self._is_header(cells[source], cells[target]):
@@ -101,16 +99,18 @@ class TsvPairs(FileSource):
             yield SentencePair(cells[source], cells[target])
 
     def rows(self) -> Iterator[list[str]]:
-        """Return the cells of each row."""
-        read = LineReader(self.path, long_line="\t" * max(self.columns))
-        if not self._is_quoted():
-            return map(methodcaller("split", "\t"), read)
+        """Return the cells of each row; a quoted cell may have several lines."""
+        lines = iter(LineReader(self.path, long_line="\t" * max(self.columns)))
+        first, characters = [], 0
+        for line in lines:
+            first.append(line)
+            characters += len(line)
+            if characters > _JUDGED_CHARACTERS:
+                break
+        if not _are_quoted(first):
+            return map(methodcaller("split", "\t"), chain(first, lines))
         warn_once("%s: the quotation marks around cells are left out", self.path)
-        return self._read_quoted(read)
-
-    def _is_quoted(self) -> bool:
-        stat = self.path.stat()
-        return _is_quoted(self.path, stat.st_size, stat.st_mtime_ns)
+        return self._read_quoted(chain(first, lines))
 
     def _read_quoted(self, lines: Iterable[str]) -> Iterator[list[str]]:
         reader = csv.reader((f"{line}\n" for line in lines), delimiter="\t")
@@ -125,11 +125,9 @@ class TsvPairs(FileSource):
         return names[0] != names[1] and all(map(self._is_name, names))
 
     def _is_name(self, cell: str) -> bool:
-        own = {*self.languages, *map(base_language, self.languages)}
-        return column_role(cell) is not None or cell in {
-            *own,
-            *map(str.lower, map(language_name, own)),
-        }
+        codes = {*self.languages, *map(base_language, self.languages)}
+        names = {language_name(code).lower() for code in codes}
+        return column_role(cell) is not None or cell in codes | names
 
 
 _ROLE = re.compile(
@@ -149,13 +147,12 @@ def column_role(name: str) -> Literal["source", "target"] | None:
 
 
 _CELLS = re.compile(r'(?:^|\t)("(?:[^"]|"")*+"|[^"\t]*)(?=\t|\Z)')
-_JUDGED_LINES = 100_000
+_JUDGED_CHARACTERS = 1 << 20
 _LONGEST_RECORD = 1 << 16
 
 
-@functools.cache
-def _is_quoted(path: Path, _size: int, _changed_at: int) -> bool:
-    """Return True if quotation marks surround cells as in CSV, judged by the first 100,000 lines.
+def _are_quoted(lines: Sequence[str]) -> bool:
+    """Return True if quotation marks surround cells as in CSV, judged by the first lines of a file.
 
     All of them must be closed, and doubled inside a cell. All rows have as many columns. No cell
     has both a tab and a line end, as a quotation over two lines of plain text would. A column has
@@ -164,8 +161,8 @@ def _is_quoted(path: Path, _size: int, _changed_at: int) -> bool:
     """
     plain: set[int] = set()  # columns with a text without quotation marks
     needless: dict[int, bool] = {}  # columns with needless ones; True: unless commas need them
-    is_quoted, plain_comma, record, width, number = False, False, "", 0, 0
-    for number, line in enumerate(islice(LineReader(path, long_line=""), _JUDGED_LINES)):
+    is_quoted, plain_comma, record, width = False, False, "", 0
+    for number, line in enumerate(lines):
         record = f"{record}\n{line}" if record else line
         if record.count('"') % 2:
             if len(record) > _LONGEST_RECORD:
@@ -187,8 +184,8 @@ def _is_quoted(path: Path, _size: int, _changed_at: int) -> bool:
             if not any(mark in cell[1:-1] for mark in '"\t\n'):
                 needless[column] = needless.get(column, True) and "," in cell
         record = ""
-    is_closed = not record or number + 1 == _JUDGED_LINES
     faulty = [n for n, by_comma in needless.items() if n in plain and (plain_comma or not by_comma)]
+    is_closed = not record or sum(map(len, lines)) > _JUDGED_CHARACTERS
     return is_closed and is_quoted and not faulty
 
 

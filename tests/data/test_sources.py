@@ -162,6 +162,7 @@ def test_tsv_with_the_quotation_marks_of_csv(
         '"Yes, of course."\tJa.\nShe ran, and fell.\tSie fiel.\n',
         '"An open mark\tEins\nA closed mark"\tZwei\n',
         'One.\tEins.\nOpen\t"Offen\nclosed"\tzu\n',
+        '"A ""word""."\tEins\nOpen\t"Zwei\nThree\tDrei\n',
         '5" x 7"\t5" x 7"\n',
     ],
 )
