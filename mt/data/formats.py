@@ -244,8 +244,10 @@ _BREAK = re.compile(
 TEXT_TAG = re.compile(
     r"<(?P<close>/?)(?P<name>[\w:.-]+)(?:\s[^<>]*)?(?P<empty>/?)>"
     r"|(?:(?P<two>\{\{(?=[#/]))|[{\[])(?P<close_brace>/?)#?(?P<inner>[\w:.-]+)(?(two)\}\}|[}\]])"
+    r"|\[(?P<code>\w[\w-]*)(?:=[^\s\[\]][^\[\]]*"
+    r"|(?:\s+[\w-]+=(?:\"[^\"\[\]]*\"|'[^'\[\]]*'|[^\s\[\]\"']+))++\s*/?)\]"
 )
-"""Markup that text stands for, such as `<0>`, `</b>`, `{/0}` and `[b]`."""
+"""Markup that text stands for, such as `<0>`, `</b>`, `{/0}`, `[b]` and `[a href="b"]`."""
 _HALF_NAME = re.compile(
     r"(.*?)(?:\b|(?<=_))(?:(start|open|begin)|close|end)(?:\b|(?=_))(.*?)(?:_\d+)?", re.IGNORECASE
 )
@@ -291,8 +293,8 @@ def find_role(tag: XmlElement) -> tuple[Literal["open", "close", "break", "order
     if is_break(code, *types):
         return "break", ""
     if (match := TEXT_TAG.fullmatch(code.strip())) and not match["empty"]:
-        is_close = match["close"] or match["close_brace"]
-        return "close" if is_close else "open", (match["name"] or match["inner"]).lower()
+        name = match["name"] or match["inner"] or match["code"]
+        return "close" if match["close"] or match["close_brace"] else "open", name.lower()
     return "ordered", ""
 
 

@@ -250,7 +250,10 @@ def _fill(
     empty = "".join(f'{line_end}msgstr[{index}] ""' for index in range(len(forms), count))
     if items and has_text:
         yield Entry(source, tuple(items), source[items[0].start : end] + empty)
-    elif count != len(forms):
+        return
+    if items:
+        yield Replacement(message.start, message.start, "", "messages without letters")
+    if count != len(forms):
         yield Replacement(forms[0].start, last, source[forms[0].start : end] + empty)
 
 

@@ -204,13 +204,17 @@ _READING_END = {
 }
 """End of a reading; its end tag may be missing."""
 _LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
-_ATTRIBUTES = frozenset({"alt", "title", "placeholder"})
+_ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
+_LABELLED = frozenset({"option", "optgroup", "track"})
+_BUTTONS = frozenset({"button", "reset", "submit"})
+_DESCRIPTIONS = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)")
+"""Names of the metadata that are sentences for readers."""
 
 
 def read_html(source: str) -> Iterator[Segment]:
     """Yield the segments of a page, or of a part of one."""
     is_xml = source.lstrip().startswith("<?xml")
-    return _read_part(source, 0, len(source), _find_inline(source, is_xml=is_xml), is_xml=is_xml)
+    return _read_part(source, 0, len(source), find_inline(source, is_xml=is_xml), is_xml=is_xml)
 
 
 def _read_part(
@@ -269,7 +273,7 @@ class _Run:
     """Places of tags that are inside a sentence if there are letters beside them."""
 
 
-def _find_inline(source: str, *, is_xml: bool) -> set[int]:
+def find_inline(source: str, *, is_xml: bool = False) -> set[int]:
     """Return the places of the tags of elements that are inside a sentence because text is there.
 
     These are elements that are neither inline nor blocks by their name, such as a button: without
@@ -342,6 +346,18 @@ def read_attributes(source: str, token: MarkupToken) -> Iterator[Segment]:
     for attribute in token.attributes:
         raw = source[attribute.start : attribute.end]
         text = " ".join(unescape(raw).split())
-        if attribute.name in _ATTRIBUTES and has_letters(text):
+        if has_letters(text) and _is_shown(source, token, attribute.name):
             join = make_join(partial(escape_value, quote=attribute.quote))
             yield Segment(attribute.start, attribute.end, text, raw, join)
+
+
+def _is_shown(source: str, token: MarkupToken, name: str) -> bool:
+    """Test for the name of an attribute that readers see."""
+    if name == "label":
+        return token.name in _LABELLED
+    if name == "value":
+        return token.name == "input" and (token.value(source, "type") or "").lower() in _BUTTONS
+    if name == "content":
+        kind = token.value(source, "name") or token.value(source, "property") or ""
+        return token.name == "meta" and _DESCRIPTIONS.fullmatch(kind.lower()) is not None
+    return name in _ATTRIBUTES

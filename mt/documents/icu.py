@@ -135,10 +135,12 @@ def _pair_tags(builder: SegmentBuilder) -> None:
     ]
     singles: list[tuple[int, int, TagKind, str]] = []
     for match in TEXT_TAG.finditer(block.text):
-        name = (match["name"] or match["inner"]).lower()
+        name = (match["name"] or match["inner"] or match["code"]).lower()
         is_close = bool(match["close"] or match["close_brace"])
         if match["empty"] or (match["name"] and name in _VOID and not is_close):
-            around = block.text[max(match.start() - 1, 0)] + block.text[match.end() :][:1]
+            around = (
+                block.text[max(match.start() - 1, 0)] + block.text[match.end() : match.end() + 1]
+            )
             is_bare = is_break(match[0]) and not any(map(str.isspace, around))
             singles.append((*match.span(), "break" if is_bare else "ordered", ""))
         else:
@@ -150,7 +152,7 @@ def _pair_tags(builder: SegmentBuilder) -> None:
         is_text = block.text[start] != _TAG
         if index not in unpaired and is_text:
             changed.append((start, end, kind, key))
-        elif index in unpaired and not is_text:
+        elif index in unpaired and (not is_text or "=" in block.text[start:end]):
             changed.append((start, end, "ordered", key))
     fragments: list[Fragment] = []
     done = 0

@@ -15,6 +15,7 @@ from mt.documents.html import (
     KNOWN,
     VOID,
     MarkupToken,
+    find_inline,
     is_protected,
     read_attributes,
     scan,
@@ -35,8 +36,10 @@ _ANY_TAG = re.compile(
     r"<!--.*?-->|<(/?)([A-Za-z0-9][\w:.-]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*?(/?)>", re.DOTALL
 )
 _REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-_NEW_LINE = re.compile(r"\n(?![a-zß-öø-ÿ])")
-"""End of a line that is not continued: the next one does not begin in lower case."""
+_NEW_TEXT = re.compile(r"\n[ \t]*|(?<!\S)\|(?=\s)")
+"""Border of texts: a line end that lower case does not follow, or a bar, as between plurals."""
+_LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–—]|\d{1,3}[.)]|#{2,6}|#(?=\s+[^\W\da-z]))\s++)+")
+"""Marks of items and headings in Markdown and reStructuredText at the start of a line."""
 _ROLE = r":[\w.+:-]+:`(?:\\.|[^`\\])+`"
 _INLINE = re.compile(
     rf"(?P<single>{_ROLE}|``\S(?:.*?\S)?``(?!`)|(?<![\w`])`[^`\s<>](?:[^`<>]*[^`\s<>])?`_{{0,2}}(?!\w)"
@@ -92,12 +95,14 @@ def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
         yield from finish_message(builder)
         return
     end = 0
-    for match in _find_tags(text):
+    tags = _find_tags(text)
+    paired, inline = {match[2].lower() for match in tags if match[1]}, find_inline(text)
+    for match in tags:
         if match.start() < end:
             continue
         yield from _add_text(builder, end, match.start())
         token = next(scan(text, match.start()))
-        if token.kind == "text":  # such as `<0>`
+        if match[2] and not match[2][0].isalpha():  # such as `<0>`
             token = MarkupToken("close" if match[1] else "open", *match.span(), match[2])
         end = token.end
         kind: TagKind = "single"
@@ -105,9 +110,10 @@ def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
         if token.kind == "open" and is_protected(text, token):
             end, _ = skip_element(text, token, scan(text, end), is_xml=False)
             attributes = ()
-        elif token.name not in VOID and token.kind in {"open", "close"}:
+        elif (token.name not in VOID or token.name in paired) and token.kind in {"open", "close"}:
             kind = "open" if token.kind == "open" else "close"
-        if token.name in KNOWN and token.name not in INLINE:
+        is_element = token.name in KNOWN and not (token.name in VOID and token.name in paired)
+        if is_element and token.name not in INLINE and token.start not in inline:
             yield from finish_message(builder)
             yield from attributes
         else:
@@ -146,14 +152,18 @@ def _add_text(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
 
 
 def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
-    for match in _NEW_LINE.finditer(builder.source, start, end):
-        _add_characters(builder, start, match.end())
+    for match in _NEW_TEXT.finditer(builder.source, start, end):
+        if match[0] != "|" and builder.source[match.end() : match.end() + 1].islower():
+            continue
+        _add_characters(builder, start, match.start())
         yield from finish_message(builder)
         start = match.end()
     _add_characters(builder, start, end)
 
 
 def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
+    mark = None if builder.fragments else _LIST_MARK.match(builder.source, start, end)
+    start = mark.end() if mark else start
     text = _REFERENCE.sub(lambda match: unescape(match[0]), builder.source[start:end])
     builder.add_text(start, end, text.replace("''", "'") if builder.syntax.quotes else text)
 

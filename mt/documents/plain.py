@@ -187,15 +187,23 @@ _LIKE_TIMING = re.compile(r"\s*(?:\d+:[\d:.,]*\s*-+>|-->)")
 _NO_CUE = re.compile(r"\ufeff?WEBVTT|NOTE\b|STYLE\b|REGION\b")
 """Start of a block of WebVTT that is not shown."""
 _TIME_TAG = re.compile(rf"<{_TIME}>")
-_VTT_TAG = re.compile(r"</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>|[♪♫♬]+")
-_SRT_TAG = re.compile(
-    r"</?[bius]>|</?font(?:\s[^<>\r\n]*)?>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h|[♪♫♬]+", re.IGNORECASE
+_VTT_TAG = re.compile(
+    r"<rt>[^<\r\n]*(?:</rt>)?|</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>|\{\\[^}\r\n]*\}|[♪♫♬]+"
 )
-_LINE_END = re.compile(r"[ \t]*\\[Nn][ \t]*")
+_SRT_TAG = re.compile(
+    r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h"
+    r"|[♪♫♬]+",
+    re.IGNORECASE,
+)
+_HALF = re.compile(r"[<{](?!rt>)[/>A-Za-z]")
+"""Start of a tag that is half of a pair."""
+_LINE_END = re.compile(r"[ \t]*(?:\\[Nn]|<br */?>)[ \t]*")
 """Line end of SubRip inside a line of the file."""
 _NEXT_SPEAKER = re.compile(r"(?<=[.!?…。！？])[ \t]+(?=[-–—][ \t]*[^\W\d])")
 _DASH = re.compile(r"\s*(?:[-–—]+(?![-–—\d])|>>+|#(?=\s))\s*")
 _NAME = re.compile(r"\s*([^\s:：<>{}][^:：<>{}]{0,39}?)\s*(?:[:：]\s+|：)")
+_NOTE = re.compile(r"[\[(（【［][^\])）】］]*[\])）】］]")
+"""Sound or name of a speaker in brackets."""
 _NOTHING = re.compile("(?!)")
 _MOST_WORDS = 4
 """Words of the name of a speaker."""
@@ -265,7 +273,7 @@ def _read_cue(
     for start, end, line_end in _split_cue(source, lines, is_vtt=is_vtt):
         speaker = _find_speaker(source, start, end, tags)
         text = tags.sub("", source[speaker[-1][1] if speaker else start : end]).strip()
-        if not text or speaker or _is_sentence(before, text, language):
+        if not text or speaker or _is_border(before, text, language):
             yield from builder.finish()
             before = ""
         elif line_end and before:
@@ -281,9 +289,8 @@ def _read_cue(
             if markup == "\\h":
                 builder.add_text(first, last, " ")
             else:
-                is_pair = markup[0] in "<{" and markup[1] not in "\\0123456789"
                 kind: TagKind = "close" if markup[1:2] == "/" else "open"
-                builder.add_tag(first, last, kind if is_pair else "single")
+                builder.add_tag(first, last, kind if _HALF.match(markup) else "single")
         add_text(start, end)
     yield from builder.finish()
 
@@ -329,8 +336,12 @@ def _find_speaker(
     return spans
 
 
-def _is_sentence(text: str, following: str, language: str) -> bool:
-    """Return True if a sentence ends between two texts of a cue."""
+def _is_border(text: str, following: str, language: str) -> bool:
+    """Return True if a sentence or a note ends between two texts of a cue, or a voice begins."""
+    name = _NAME.match(following)
+    is_voice = name and not any(word[:1].islower() for word in name[1].split()[:_MOST_WORDS])
+    if is_voice or _NOTE.match(following) or _NOTE.fullmatch(text):
+        return True
     if not _LAST_MARK.search(text):
         return False
     sentences = split_sentences(f"{text} {following}", language)

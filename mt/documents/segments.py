@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
 from mt.documents.tags import Tag, TagKind, place_tags
-from mt.languages import written_without_spaces
+from mt.languages import UNSPACED, written_without_spaces
 
 if TYPE_CHECKING:
     from mt.decoding.alignment import Link
@@ -104,6 +104,12 @@ class Segment:
             markup = _apply_edits(markup, tag.start, inside)
             if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
+            if tag.is_single:  # no part of a word, unless it is in the source
+                if _is_letter(translation, span[1]) > _is_letter(self.text, tag.offset):
+                    markup += " "
+                is_joined = _is_letter(translation, span[0] - 1)
+                if is_joined > _is_letter(self.text, tag.offset - 1) and markup[0] != "<":
+                    markup = f" {markup}"
             pieces += [(translation[written : span[0]], False), (markup, True)]
             checked += pieces[-2][0] + ("" if inside else markup)
             written = span[1]
@@ -241,7 +247,15 @@ def has_letters(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
+def _is_letter(text: str, place: int) -> bool:
+    """Test for a letter or digit of a script with spaces between words."""
+    return place >= 0 and _LETTER.match(text, place) is not None
+
+
 _SPACES = re.compile(f"[{SPACE}]+")
+_LETTER = re.compile(rf"[^\W_{UNSPACED}]")
+_STATEMENT = re.compile(r"\{%|<%(?!=)|\{\{~?(?:[#^/]|else\b|end\b)")
+"""Statement of a template, such as `{% if %}`: its place among the others is its meaning."""
 _BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
 
 
@@ -301,6 +315,13 @@ class SegmentBuilder:
 
         `markup` stands in place of the part of the document beside a changed text.
         """
+        last = self.fragments[-1] if self.fragments else None
+        if (
+            last and kind == "close" and last.kind == "open" and last.end == start
+        ) and last.text is last.markup is markup is None:
+            self.fragments.pop()  # an element without content is one tag
+            attributes = last.attributes + attributes
+            start, kind, key = last.start, "single", ""
         self.fragments.append(Fragment(start, end, None, kind, attributes, markup, key))
 
     def finish(self) -> Iterator[Segment]:
@@ -340,7 +361,8 @@ class SegmentBuilder:
                 break
             yield Fragment(start, place, text[copied : match.start()])
             start, copied = place + len(match[0]), match.end()
-            yield Fragment(place, start, None)
+            kind: TagKind = "ordered" if _STATEMENT.match(match[0]) else "single"
+            yield Fragment(place, start, None, kind)
         yield replace(fragment, start=start, text=text[copied:]) if text and copied else fragment
 
     def _build_segment(self, fragments: list[Fragment]) -> Segment:

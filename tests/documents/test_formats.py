@@ -143,7 +143,18 @@ def test_only_text_changes(
             ["Hi you", "Me too"],
         ),
         ("jsonl", '{"text": "One\\ntwo\\nThree\\n\\nFour"}', ["One two", "Three", "Four"]),
-        ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "- Three"]),
+        (
+            "srt",
+            cue("(gasps)\nDr. Elm: So\nMax: No\n<c.red>[bell]</c><br>It is<br/>late"),
+            ["(gasps)", "Dr. Elm: So", "Max: No", "[bell]", "It is late"],
+        ),
+        ("vtt", "WEBVTT\n\n" + cue("{\\an8}<ruby>字<rt>zi</rt></ruby> it", "."), ["字 it"]),
+        (
+            "jsonl",
+            '{"text": "# Up\\n* one\\n  two\\n2. три\\nдва | <b>no</b> |x|\\n## <i>x</i> y"}',
+            ["Up", "one two", "три два", "no", "x y"],
+        ),
+        ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "Three"]),
     ],
 )
 def test_lines_of_a_sentence_are_one_text(format: Format, source: str, texts: list[str]) -> None:
@@ -302,7 +313,7 @@ def test_markup_of_messages_comes_back(message: str, texts: list[str], markup: l
 @pytest.mark.parametrize(
     ("flag", "message", "translation"),
     [
-        ("c", "%lu of %'d: 5%% in %-5.*s", "%lu in %'d5 :%% of %-5.*s"),
+        ("c", "%lu of %'d: 5%% in %-5.*s", "%lu in %'d 5 :%% of %-5.*s"),
         ("c", "%<PRIu64> bytes of %I64d", "%<PRIu64> of bytes %I64d"),
         ("c", "50% discount on %d", "on% discount 50 %d"),
         ("objc", "%@ has %1$lld dogs", "%@ dogs %1$lld has"),

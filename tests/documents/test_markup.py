@@ -4,8 +4,10 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from operator import attrgetter
+from random import Random
 from time import process_time
 
 import pytest
@@ -16,7 +18,13 @@ from markdown_it.token import Token
 
 from mt.decoding.alignment import Link
 from mt.documents.document import read_document
-from mt.documents.segments import Format, Options, Replacement, TranslatedLine
+from mt.documents.segments import (
+    DocumentText,
+    Format,
+    Options,
+    Replacement,
+    TranslatedLine,
+)
 from tests.documents.samples import longer, translated
 
 HTML = [
@@ -152,6 +160,11 @@ BODIES = [
         (
             "a <select><option>b<option>c</select> d <input placeholder=e> f",
             ["a d f", "b", "c", "e"],
+        ),
+        (
+            "<meta name=Description content=a><meta name=x content=no><input type=submit value=b>"
+            "<input value=no><p aria-label=c>d<option label=e value=no>",
+            ["a", "b", "c", "d", "e"],
         ),
         ("a<br>b<br/>c.<br>d<br><br>e<BR>", ["a b c.", "d", "e"]),
         ("你<br>好。<br>吗", ["你 好。", "吗"]),
@@ -309,6 +322,11 @@ def test_translation_that_would_be_markup_is_escaped() -> None:
         ("In `e f <g:h>`_, |v| [1]_.", ["In e f, ."], [" `", " <g:h>`_ ", " |v|", " [1]_"]),
         ("Use `a b`, **c** and *d*", ["Use , c and d"], [" `a b` ", "**", "** ", "*", "*"]),
         ("An [e f](g.h) ![i](j)", ["An e f i"], [" [", "](g.h)", " ![", "](j)"]),
+        (
+            "A <link>b</link> <button>c</button> <1>d <2>e</2></1> [f g=h]i[/f] [j k='l'] [m]",
+            ["A b c d e i [m]"],
+            ["<link>", "</link>", "<button>", "</button>", "<1>", "<2>", "</2></1>", "[f g=h]"],
+        ),
         ("5 * 3 < 4 `a' <f> **k, x_y & |", ["5 * 3 < 4 `a' <f> **k, x_y & |"], []),
         ("one\ntwo\nThree", ["one two", "Three"], ["\n", "\n"]),
     ],
@@ -330,6 +348,43 @@ def test_markup_of_strings_comes_back(text: str, texts: list[str], markup: list[
     assert translated(table, "tsv", str, column="t") == table
     changed = translated(table, "tsv", translate, column="t").decode().splitlines()[1]
     assert all(part.strip().replace('"', '""') in changed for part in markup if "\n" not in part)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["<1>", "<2>", "</2>", "</1>"],
+        ["{% if a %}", "{% else %}", "{% endif %}", "{{#if b}}", "{{else}}", "{{/if}}"],
+        ["[a=b]", "[c]", "[/c]", "[/a]"],
+    ],
+)
+def test_markup_of_strings_keeps_its_order_with_any_alignment(parts: list[str]) -> None:
+    record = json.dumps({"t": "A dog " + " ran ".join(parts) + " home"}).encode()
+    document, random = read_document(record, "jsonl", "file"), Random(5)
+    for _ in range(20):
+
+        def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
+            for text in map(attrgetter("text"), texts):
+                places = [random.sample(range(len(text) + 1), 4) for _ in range(5)]
+                links = [Link((a, a + 2), (b, b + 2)) for a, b, *_ in places]
+                yield TranslatedLine(" ".join(reversed(text.split())), links)
+
+        result = b"".join(document.translate(Options("file", "en", "de", "t"), translate)).decode()
+        found = [part[0] for part in re.finditer("|".join(map(re.escape, parts)), result)]
+        assert found == parts, result
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("The <i class=x></i> dog ran", "ran <i class=x></i> dog The"),
+        ("See {{ a }}, the dog", "dog {{ a }} the , See"),
+        ("({{ a }}) my dog", "dog {{ a }} my ()"),
+    ],
+)
+def test_single_tag_is_no_part_of_a_word(page: str, expected: str) -> None:
+    result = translated(page.encode(), "html", lambda text: " ".join(text.split()[::-1]))
+    assert result.decode() == expected
 
 
 @pytest.mark.parametrize(
