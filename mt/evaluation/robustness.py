@@ -1,5 +1,6 @@
 """Robustness card: scores on perturbed sources, after Belinkov and Bisk 2018 (ICLR)."""
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,8 @@ _LINE_CHANGES: dict[str, tuple[Change, Adaptation | None]] = {
         lambda lines: [without_final_mark(line) for line in lines],
     ),
     "typos": (with_typos, None),
+    "no-break spaces": (lambda text, _: text.replace(" ", "\N{NO-BREAK SPACE}"), None),
+    "decomposed": (lambda text, _: unicodedata.normalize("NFD", text), None),
 }
 """Change of the sources, and of the references and of translations of the untouched text."""
 

@@ -116,7 +116,7 @@ def test_variants_change_the_sources_and_some_the_references() -> None:
     variants = variants_of()
     assert list(variants) == [
         *("untouched", "upper case", "lower case", "no punctuation", "no final mark", "typos"),
-        *("long input", "copied text"),
+        *("no-break spaces", "long input", "copied text"),
     ]
     upper = ["A DOG, A CAT.", "RAIN?", "NO MARKS", "STRASSE 5!", "IT ENDS."]
     assert variants["upper case"].sources == upper
