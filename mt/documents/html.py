@@ -7,7 +7,8 @@ from functools import partial
 from html import unescape
 from typing import Literal
 
-from mt.documents.segments import SPACE, Segment, SegmentBuilder, has_letters, make_join
+from mt.data.placeholders import GENERAL
+from mt.documents.segments import SPACE, Fragment, Segment, SegmentBuilder, has_letters, make_join
 from mt.documents.tags import TagKind
 from mt.languages import FINAL_MARKS
 
@@ -203,6 +204,7 @@ _READING_END = {
     "rtc": re.compile(r"</rtc\s*>|(?=</ruby[\s/>])", re.IGNORECASE),
 }
 """End of a reading; its end tag may be missing."""
+_LINK = re.compile(r"</?a[\s>]", re.IGNORECASE)
 _LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
 _LABELLED = frozenset({"option", "optgroup", "track"})
@@ -225,6 +227,7 @@ def _read_part(
     `inline` has the places of the tags of other elements than `INLINE` inside a sentence.
     """
     builder = SegmentBuilder(source, make_join(escape_text))
+    finish = partial(_finish, builder)
     tokens = scan(source, start)
     line = ""
     while (token := next(tokens, None)) and token.start < end:
@@ -244,7 +247,7 @@ def _read_part(
             inner = ()
         elif token.name == "br":
             if not line or _LAST_MARK.search(line):
-                yield from builder.finish()
+                yield from finish()
             kind, line = "break", ""
         elif is_inline and is_element and token.name in _COMPOUND:
             tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
@@ -256,10 +259,28 @@ def _read_part(
         if is_inline:
             builder.add_tag(token.start, tag_end, kind, inner)
         else:
-            yield from builder.finish()
+            yield from finish()
             yield from inner
             line = ""
-    yield from builder.finish()
+    yield from finish()
+
+
+def _finish(builder: SegmentBuilder) -> Iterator[Segment]:
+    """Yield the segments of a block; each link of a list of links, such as a menu, has its own."""
+    fragments, depth = builder.fragments, 0
+    groups: list[list[Fragment]] = []
+    for fragment in fragments:
+        if depth <= 0:
+            groups.append([])
+        groups[-1].append(fragment)
+        is_half = fragment.text is None and fragment.kind in {"open", "close"}
+        if is_half and _LINK.match(builder.source, fragment.start):
+            depth += 1 if fragment.kind == "open" else -1
+        elif not depth and any(map(str.isalnum, fragment.text or "")):
+            groups = [fragments]
+            break
+    for builder.fragments in groups:
+        yield from builder.finish()
 
 
 @dataclass(slots=True)
@@ -348,7 +369,12 @@ def read_attributes(source: str, token: MarkupToken) -> Iterator[Segment]:
         text = " ".join(unescape(raw).split())
         if has_letters(text) and _is_shown(source, token, attribute.name):
             join = make_join(partial(escape_value, quote=attribute.quote))
-            yield Segment(attribute.start, attribute.end, text, raw, join)
+            if attribute.quote and GENERAL.hidden.search(raw):
+                builder = SegmentBuilder(source, join)
+                builder.add_text(attribute.start, attribute.end, unescape(raw))
+                yield from builder.finish()
+            else:
+                yield Segment(attribute.start, attribute.end, text, raw, join)
 
 
 def _is_shown(source: str, token: MarkupToken, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
 from mt.documents.tags import Tag, TagKind, place_tags
-from mt.languages import UNSPACED, written_without_spaces
+from mt.languages import FINAL_MARKS, UNSPACED, written_without_spaces
 
 if TYPE_CHECKING:
     from mt.decoding.alignment import Link
@@ -254,6 +254,8 @@ def _is_letter(text: str, place: int) -> bool:
 
 _SPACES = re.compile(f"[{SPACE}]+")
 _LETTER = re.compile(rf"[^\W_{UNSPACED}]")
+_SYMBOLS = re.compile(rf"[^\w\s{FINAL_MARKS},:;'\"’”»)\]]+")
+_BARS = re.compile(r"[\s|•·»›→]+")
 _STATEMENT = re.compile(r"\{%|<%(?!=)|\{\{~?(?:[#^/]|else\b|end\b)")
 """Statement of a template, such as `{% if %}`: its place among the others is its meaning."""
 _BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
@@ -281,6 +283,18 @@ def _find_pairs(fragments: Sequence[Fragment]) -> Iterator[tuple[int, int]]:
             opened.append(index)
         elif fragment.text is None and fragment.kind == "close" and opened:
             yield opened.pop(), index
+
+
+def _find_symbols(fragments: Sequence[Fragment]) -> set[int]:
+    """Return the indices of texts that are symbols: inside a pair of tags, or bars and arrows."""
+    found: set[int] = set()
+    for index, fragment in enumerate(fragments):
+        text = (fragment.text or "").strip(SPACE)
+        around = fragments[max(index - 1, 0) : index + 2]
+        is_pair = [part.kind for part in around] == ["open", "single", "close"]
+        if text and (_SYMBOLS if is_pair else _BARS).fullmatch(text):
+            found.add(index)
+    return found
 
 
 @dataclass(slots=True)
@@ -327,13 +341,16 @@ class SegmentBuilder:
     def finish(self) -> Iterator[Segment]:
         """Yield the segment of the block, if it has letters, without the tags at its ends.
 
-        A pair with one tag at an end is a part of it. Attributes of tags outside are segments of
-        their own.
+        A pair with one tag at an end is a part of it; one around a symbol is none. Attributes of
+        tags outside are segments of their own.
         """
         fragments = [part for fragment in self.fragments for part in self._split(fragment)]
         self.fragments = []
+        symbols = _find_symbols(fragments)
         filled = [
-            index for index, fragment in enumerate(fragments) if (fragment.text or "").strip(SPACE)
+            index
+            for index, fragment in enumerate(fragments)
+            if (fragment.text or "").strip(SPACE) and index not in symbols
         ]
         if not any(has_letters(fragments[index].text or "") for index in filled):
             for fragment in fragments:

@@ -166,6 +166,15 @@ BODIES = [
             "<input value=no><p aria-label=c>d<option label=e value=no>",
             ["a", "b", "c", "d", "e"],
         ),
+        (
+            "<a>a <b>b</b></a> | <a>c</a>, <a id=x></a><a>d<p><a>e</a> f <a>g</a> |",
+            ["a b", "c", "d", "e f g"],
+        ),
+        ("<h1>a<a title=b>¶</a></h1><i>→</i> c <b>!</b>", ["a", "b", "c !"]),
+        (
+            "<img alt='{% a \"b\" %}' title=' c &amp; {{ d }}  e'>f {% a %}",
+            ["c & e", "f"],
+        ),
         ("a<br>b<br/>c.<br>d<br><br>e<BR>", ["a b c.", "d", "e"]),
         ("你<br>好。<br>吗", ["你 好。", "吗"]),
         ("a <kbd>b</kbd> <samp>c</samp> <tt>d</tt> <var>e</var> f", ["a f"]),
