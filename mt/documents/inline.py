@@ -88,7 +88,7 @@ def embed(
 
 def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
     """Yield the lines of a text; a line that begins in lower case continues the last one."""
-    join = partial(_join, text, quotes=syntax.quotes and not has_branches(text))
+    join = partial(_join, _find_escapes(text, quotes=syntax.quotes and not has_branches(text)))
     builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
     if has_branches(text):
         builder.add_text(0, len(text))
@@ -168,21 +168,22 @@ def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
     builder.add_text(start, end, text.replace("''", "'") if builder.syntax.quotes else text)
 
 
-def _join(source: str, pieces: Pieces, *, quotes: bool) -> str:
-    """Return text and markup, with a space or reference where the markup needs one.
-
-    With `quotes`, apostrophes are doubled.
-    """
+def _find_escapes(source: str, *, quotes: bool) -> dict[int, str]:
+    """Return the references that a text has for characters; with `quotes`, apostrophes double."""
     references = {"<": "&lt;"} if _find_tags(source) else {}
     if quotes:
         references["'"] = "''"
     for match in _REFERENCE.finditer(source):
         if len(character := unescape(match[0])) == 1:
             references[character] = match[0]
-    table = str.maketrans(references)
+    return str.maketrans(references)
+
+
+def _join(escapes: dict[int, str], pieces: Pieces) -> str:
+    """Return text and markup, with a space or reference where the markup needs one."""
     result, opened, is_behind = "", "", False
     for piece, is_markup in pieces:
-        written = piece if is_markup else piece.translate(table)
+        written = piece if is_markup else piece.translate(escapes)
         is_end = is_markup and _CLOSING.fullmatch(piece) is not None
         is_mark = is_end or (is_markup and piece.startswith(_MARKS))
         is_closing = is_end or (is_mark and piece == opened)

@@ -659,6 +659,15 @@ def test_time_grows_with_the_page(part: str) -> None:
     assert seconds(12_000) < 20 * seconds(1500) + 1
 
 
+def test_time_grows_with_the_lines_of_a_string() -> None:
+    def seconds(count: int) -> float:
+        start = process_time()
+        translated(json.dumps({"t": "* A b\n" * count}).encode(), "jsonl", str.upper, column="t")
+        return process_time() - start
+
+    assert seconds(24_000) < 16 * seconds(3000)
+
+
 def test_deep_nesting_and_large_pages() -> None:
     deep = "<div><b>" * 1000 + "text" + "</b></div>" * 1000
     assert translated(deep.encode(), "html", str.upper).decode() == deep.replace("text", "TEXT")
