@@ -179,11 +179,12 @@ def check_output(path: Path) -> None:
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
     """Raise UserError for an output that is an input, a file of an input folder, or named twice.
 
-    Symbolic and hard links count as the file that they lead to. Devices and pipes may be both.
+    Symbolic and hard links count as the file that they lead to. A device may be both; a pipe that
+    is read and written would never end.
     """
     taken = [path for path in inputs if path]
     for path in filter(None, outputs):
-        if any(is_same(path, other) for other in taken) and not is_special(path):
+        if any(is_same(path, other) for other in taken) and not path.is_char_device():
             raise UserError(f"{path}: is named twice, and would be written over")
         if path.is_file() and any(_is_file_of(path, folder) for folder in taken):
             raise UserError(f"{path}: is a file of the input, and not written over")

@@ -56,6 +56,7 @@ def test_outputs_replace_no_input_and_each_other_neither(
     weights.write_text("")
     (run / "model").symlink_to(weights.absolute())
     os.link(text, "hard")
+    os.mkfifo("pipe")
     Path("soft").symlink_to("text")
     Path("folder").symlink_to("run")
     null = Path(os.devnull)
@@ -68,6 +69,7 @@ def test_outputs_replace_no_input_and_each_other_neither(
             for name in ("text", "hard", "soft", "run/../soft")
         ),
         ([Path("folder")], "folder: is named twice"),
+        ([Path("pipe"), Path("pipe")], "pipe: is named twice"),
         *(
             ([Path(name)], f"{name}: is a file of the input")
             for name in ("run/inner/file", "folder/inner/file", "weights")

@@ -83,7 +83,9 @@ def evaluate(
         _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
         _verify(target)
         return
-    is_run = target.is_dir() or not references or not target_language
+    is_run = target.is_dir() or not (references and target_language)
+    if is_run and target.is_file():
+        raise UserError(f"{target}: a file is scored with --references and --target-language")
     _refuse(file_options if is_run else run_options, "a run" if is_run else "a file")
     decoding_only(overrides)
     if is_run and bool(sources) != bool(references):

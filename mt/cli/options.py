@@ -84,7 +84,7 @@ def check_paths(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that refuses, before all else, an output that is one of its inputs.
 
     Outputs are the paths that are declared `writable`, and stdout. Inputs are all other paths, also
-    those in `--set`, and stdin.
+    those in `--set`, and stdin. The name `-` is stdin or stdout where these are the default.
     """
 
     @functools.wraps(command)
@@ -93,6 +93,8 @@ def check_paths(command: Callable[..., None]) -> Callable[..., None]:
         inputs = [Path("/dev/stdin")]
         for name, hint in get_type_hints(command, include_extras=True).items():
             for info in getattr(hint, "__metadata__", ()):
+                if values.get(name) == Path("-") and "default: std" in (info.help or ""):
+                    values[name] = None
                 paths = _list_paths(values.get(name), info.metavar or "")
                 (outputs if info.writable else inputs).extend(paths)
         check_outputs(outputs, inputs)

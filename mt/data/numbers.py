@@ -26,8 +26,9 @@ _SEPARATOR = re.compile("[.,'’ \u00a0\u202f]")
 _THOUSANDS = re.compile(rf"{_SEPARATOR.pattern}(?=(?:\d\d{_SEPARATOR.pattern})*\d{{3}}(?!\d))")
 _MYRIADS = re.compile(r"(?<=\d)[万萬亿億만억](?=\d{4}(?!\d))")
 _ASCII_MARKS = str.maketrans("٫٬．：／－", ".,.:/-")
-_SHORT = re.compile(r"\d{1,2}(?::\d\d|\.[0-5][05]|[.,]5|[/–-]\d{1,2})?")
-"""A number that is often written in words: 7, 10:30, 2.5, 1/2, 3-5."""
+_TIME = r"\d{1,2}(?::\d\d|\.[0-5][05])?"
+_SHORT = re.compile(rf"{_TIME}(?:[–-]{_TIME})?|\d{{1,2}}(?:[.,]5|/\d{{1,2}})")
+"""A number that is often written in words: 7, 10:30, 2.5, 1/2, 3-5, 8:15-9."""
 _BESIDE = "+−-$€£¥%‰° "
 _STEMS = (
     "hundr hundert honderd thousand tausend duizend tusen tusind million millón milj milió billion "
@@ -38,6 +39,7 @@ _STEMS = (
 _WORDS = "cent cents mil mille mila cem cien sto sta set sata yüz bin trăm nghìn ngàn ratus ribu"
 _IN_WORDS = re.compile(
     rf"(?:[〇零一二两兩三四五六七八九十数數\d]\s?|(?<!\w)){MAGNITUDE.pattern}|[백천]|[〇零一二三四五六七八九十]{{3}}"
+    rf"|元年|(?:明治|大正|昭和|平成|令和|民[国國])[一二三四五六七八九十]"
     rf"|\b[CDILMVX]{{3,}}\b|(?i:{'|'.join(_STEMS.split())}|\b(?:{'|'.join(_WORDS.split())})\b)"
 )
 """A part of a number of three digits or more in words, in some languages."""

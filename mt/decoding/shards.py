@@ -305,8 +305,10 @@ def write_record(path: Path, record: Record) -> None:
 def _lock(job: Job, *, busy: UserError | None = None) -> Iterator[None]:
     path = job.part_record.with_name(f".{job.part_record.name}.lock")
     with lock_file(path, busy=busy):
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _begin(job: Job) -> Record:

@@ -65,12 +65,16 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
     [
         ("r --sources s", "a run is scored on --sources and --references; give both"),
         ("h --target-language zh", "--target-language cannot be combined with a run; score RUN"),
+        *(
+            (f"tiny.yaml {options}", "tiny.yaml: a file is scored with --references and --target-l")
+            for options in ("", "--references r", "--target-language zh", "--split test")
+        ),
         ("p.json --allow tokens", "--allow cannot be combined with a passport; score RUN"),
         ("--hypotheses h", "`mt evaluate --hypotheses` was removed; give the file of translations"),
     ],
 )
 def test_options_that_exclude_each_other_are_one_line(
-    arguments: str, message: str, refused: Callable[..., str]
+    arguments: str, message: str, refused: Callable[..., str], recipe: Path
 ) -> None:
     assert refused("evaluate", *arguments.split()).startswith(message)
 

@@ -100,6 +100,7 @@ def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -
     chosen = ["--set", "decoding.beam=2", "--device", "cpu"]
     for arguments, job in {
         (): FileJob(),
+        ("-", "-o", "-"): FileJob(),
         ("in", "-o", "out", "--n-best", "2", *chosen): FileJob(
             Path("in"), Path("out"), form="n-best", n_best=2
         ),

@@ -273,6 +273,7 @@ def test_existing_files_are_not_replaced(name: str, shard: Shard, tmp_path: Path
     (tmp_path / name).write_text("mine\n")
     with pytest.raises(UserError, match=f"{name}: exists already"):
         written(job(tmp_path, shard=shard))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     assert contents(tmp_path) == {name: b"mine\n"}
 
 
