@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the six files go")
     arguments = parser.parse_args()
     upstream = require_file(arguments.upstream)
-    pairs = TsvPairs(Checksums(UNVERIFIED, UNVERIFIED), upstream, (0, 1))
+    pairs = TsvPairs(Checksums(UNVERIFIED, UNVERIFIED), upstream, (0, 1), ("en", "zh"))
     write(split(pairs.pairs(), held_out=HELD_OUT_PAIRS), arguments.folder)
     return 0
 

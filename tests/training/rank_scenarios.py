@@ -136,12 +136,12 @@ def resumed(here: World) -> object:
 
 
 def speed(here: World) -> object:
-    """Measure the speed of passes that take a millisecond a token, beside rank 0's config."""
+    """Measure the speed of passes that take four milliseconds a token, beside rank 0's config."""
     config = factories.config(training={"max_updates": 1, "target_tokens_per_update": 120})
     forward = TrainingPass.forward
 
     def slow(training_pass: TrainingPass, batch: Batch) -> LossSums:
-        time.sleep(0.001 * batch.target_tokens)
+        time.sleep(0.004 * batch.target_tokens)
         return forward(training_pass, batch)
 
     TrainingPass.forward = slow  # type: ignore[assignment, method-assign]
