@@ -2,19 +2,16 @@
 
 The dialects are those of GitHub, MkDocs, Docusaurus, MDX, MyST, Hugo, Jekyll, Pandoc and wikis. A
 line of their markup becomes a block, and inline markup a token; the text around and inside them is
-read as any other. The rules of markdown-it-py for inline markup are wrapped to record its place,
-which it does not keep.
+read as any other. The inline rules of markdown-it-py are wrapped to keep the places of tokens.
 """
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
-from mt.documents.html import VOID
-from mt.documents.segments import has_letters
+from mt.documents.html import VOID, is_protected, scan, skip_element
 from mt.documents.tags import TagKind
 from mt.errors import DataError, install_hint
 
@@ -35,73 +32,110 @@ _JSX = (
     r"(?:</?[A-Za-z][\w.]*+(?:\s++(?:[\w:.-]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|"
     rf"{_BRACES}))?+|{_BRACES}))*+\s*+/?>|</?>)"
 )
-_ADMONITIONS = (
-    "(?:admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning|todo|"
-    "dropdown|card|tab-item|topic|sidebar|details|versionadded|versionchanged|deprecated)"
+_ADMONITION = (
+    r"\{(?:admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning|todo|"
+    r"dropdown|card|tab-item|topic|sidebar|details|versionadded|versionchanged|deprecated)\}"
 )
-
-_JSX_TAG = re.compile(_JSX)
-_LINE = re.compile(
-    rf"(?:{_TEMPLATE}\s*)+$|{_ATTRIBUTES}$|{_JSX}$|\{{/\*.*\*/\}}$"
-    r"|(?:@?\[TOC\]|@?\[toc\]|\[\[_?(?:TOC|toc)_?\]\]|\$\{toc\})$"
-    r"|;?-{1,2}8<-{1,2}|<<<\s|@(?:include|code)\b"
-    r"|\*\[[^\]]+\]:|/{3,}(?:\s*[\w-]+)?$|\([\w.:-]+\)=$|\\(?!begin\b)[A-Za-z]+\*?(?:\{[^{}]*\}|\[[^\[\]]*\])*$"
-    r"|import\s+(?:[\w*{$][^'\"]*\sfrom\s+)?(['\"])[^'\"]+\1\s*;?$"
-    r"|\$\$(?:[^$\\]|\\.)+\$\$$|\\\\?\[(?=.*(?:[\^_={}<>+]|\\[A-Za-z])).*\\\\?\]$"
-)
-"""Line of markup."""
-_LONG = [
-    (re.compile(opening), re.compile(closing))
-    for opening, closing in (
+_FORMULA_SIGN = r"(?:\\[A-Za-z]|[\^_={}<>]|\w\s*[+*/]\s*\w)"
+_INDENTED = "indented text"
+_FENCE = "fence"
+_FENCE_END = "end of a fence"
+_CODE_END = r"^[)}\]].*$"
+_BLOCKS = [
+    (re.compile(opening), re.compile(ending, re.MULTILINE))
+    for opening, ending in (
+        (r"(?:!!!|\?\?\?\+?)\s*[\w-]+(?:\s+[\w-]+)*(?:\s+([\"'])(?P<title>.*)\1)?$", _INDENTED),
+        (r"===[!+]*\s+([\"'])(?P<title>.*)\1$", _INDENTED),
+        (r"\[\^[^\]\s]+\]:(?=$|\s+\S+\s+[^\s\"'(])|:[ \t]+(?=\S)", _INDENTED),
+        (rf"(?P<fence>`{{3,}}|~{{3,}}){_ADMONITION}\s*(?P<title>\S.*)?$", _FENCE),
+        (r"(?:`{3,}|~{3,})$", _FENCE_END),
+        (r"\[![A-Za-z][\w-]*(?:\|[^\]]*)?\][-+]?(?:\s+(?P<title>\S.*))?$", ""),
+        (r":{3,}\s*[\w-]+\s*\[(?P<title>.+)\]\s*(?:\{[^{}]*\})?$", ""),
+        (
+            rf":{{3,}}\s*(?:[\w-]+|{_ADMONITION})\s+(?P<title>[^\s={{:\[][^={{]*?)\s*(?:\{{[^{{}}]*\}})?"
+            r"\s*:*$",
+            "",
+        ),
+        (r"/{3,}\s*[\w-]+\s*\|\s*(?P<title>\S.*)$", ""),
+        (rf":{{3,}}|(?:{_TEMPLATE}\s*)+$|{_ATTRIBUTES}$|(?=</?[A-Z>]){_JSX}$|\{{/\*.*\*/\}}$", ""),
+        (r"(?:@?\[(?:TOC|toc)\]|\[\[_?(?:TOC|toc)_?\]\]|\$\{toc\})$", ""),
+        (r";?-{1,2}8<-{1,2}|<<<\s|@(?:include|code)\b|\*\[[^\]]+\]:|\([\w.:-]+\)=$", ""),
+        (r"/{3,}(?:\s*[\w-]+)?$|\\(?!begin\b)[A-Za-z]+\*?(?:\{[^{}]*\}|\[[^\[\]]*\])*$", ""),
+        (r"\$\$(?:[^$\\]|\\.)+\$\$$", ""),
+        (rf"\\\\?\[(?=.*{_FORMULA_SIGN}).*\\\\?\]$", ""),
         (r"\$\$", r"\$\$"),
         (r"\\\\?\[(?=$|.*[\^_={}<>+])", r"\\\]"),
         (r"\\begin\{", r"\\end\{[\w*]+\}"),
         (r"\{/\*", r"\*/\}"),
         (r"\{\{[<%]?", r"\}\}"),
         (r"\{%", r"%\}"),
-        (r"import\s[^'\"]*\{[^}'\"]*$", r"\}\s*from\s*['\"][^'\"]*['\"][ \t]*;?"),
+        (r"(?:import|export)\s.*[({\[]$|\{(?:[^}]*[({\[])?$", _CODE_END),
+        (r"<[A-Z][\w.]*(?:\s[^<>]*)?\{[^}]*$", r"^\s*[)}\]]*/?>"),
+        (r"import\s+(?:[\w*{$][^'\"]*\sfrom\s+)?(['\"])[^'\"]+\1\s*;?$", ""),
+        (
+            r"export\s+(?:(?:const|let|var|type)\s[^=]+=|\{|\*|default\s+(?:\w+;?$|.*[({;])"
+            r"|(?:async\s+)?(?:function|class)\b.*[({])",
+            "",
+        ),
     )
 ]
-"""Beginning and end of markup of several lines."""
-_LONGEST = 300
-_TAIL = re.compile(r"\s*(?:\{[^{}]*\}|\([\w:.-]+\))?\s*$")
-_CODE = re.compile(
-    r"export\s+(?:(?:const|let|var)\s[^=]+=|type\s+\w+\s*=|interface\s+\w+|default\s+\w+;?$"
-    r"|default\s.*[({;]|(?:default\s+)?(?:async\s+)?(?:function|class)\b.*[({]|\{|\*\s+from\b)"
-    r"|\{(?![^{]*\}[^{}]*$)|<[A-Z][\w.]*(?:\s[^<>]*)?\{[^}]*$"
-)
-"""First line of code of MDX, which ends where its brackets are closed."""
-_TITLED = [
-    re.compile(pattern)
-    for pattern in (
-        r"\[![A-Za-z][\w-]*(?:\|[^\]]*)?\][-+]?(?:\s+(?P<title>\S.*))?$",
-        r":{3,}\s*[\w-]+\s*\[(?P<title>.+)\]\s*(?:\{[^{}]*\})?$",
-        r":{3,}\s*[\w-]+\s+(?P<title>[^\s={:\[][^={]*?)\s*(?:\{[^{}]*\})?\s*:*$",
-        rf":{{3,}}\s*\{{{_ADMONITIONS}\}}\s+(?P<title>\S.*)$",
-        r":{3,}",
-        r"/{3,}\s*[\w-]+\s*\|\s*(?P<title>\S.*)$",
-    )
-]
-"""Lines of markup that may have a title."""
-_INDENTED = [
-    re.compile(pattern)
-    for pattern in (
-        r"(?:!!!|\?\?\?\+?)\s*[\w-]+(?:\s+[\w-]+)*\s+([\"'])(?P<title>.*)\1$",
-        r"===[!+]*\s+([\"'])(?P<title>.*)\1$",
-        r"(?:!!!|\?\?\?\+?)\s*[\w-]+(?:\s+[\w-]+)*$",
-        r"\[\^[^\]\s]+\]:(?=$|\s+\S+\s+[^\s\"'(])",
-        r":[ \t]+(?=\S)",
-    )
-]
-"""Marks with an indented text below."""
-_FENCE = re.compile(rf"(?P<fence>`{{3,}}|~{{3,}})\{{{_ADMONITIONS}\}}\s*(?P<title>\S.*)?$")
-_OPTION = re.compile(r":[\w-]+:(?:\s|$)")
+"""First line of a block of markup, with a title or not, and its end: "" after this line."""
 _FIRST = "[:/!?=`~{<$\\*;-@(ie"
+_TAIL = re.compile(r"\s*(?:\{[^{}]*\}|\([\w:.-]+\))?\s*$")
+_OPTION = re.compile(r":[\w-]+:(?:\s|$)")
+_LONGEST = 300
 _TEXT_INDENT = 4
+
+_EXPRESSION = r"=>|\w\(|(['\"`]).*\1|&&|\|\||</|\?\.|\{\s*\.\.\.|^\{\s*[\w.$\[\]()-]*\s*\}$"
+_PROSE = r"\$\d[\d.,]*\s*[,;-]?\s+\w|.*(?:[A-Za-z]{2,}[,.]?\s+[A-Za-z]{2,}|\s[A-Za-z]{2,}\s)"
+_LABEL = r"\[(?P<inner>(?:[^\[\]\\`]|\\.|`[^`]*`|\[[^\[\]]*\])++)\]"
+_SAFE = r"[!#-'*-;=?-Z^_a-{}~]"
+_URL = rf"(?:\({_SAFE}*\)|{_SAFE}){{2,2000}}(?<![?!.,:;*_~'])"
+_WORD = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.-]{{0,63}}://{_URL}|(?<![./@-])www\.[A-Za-z0-9-]+\.{_URL}"
+    r"|[A-Za-z0-9+.-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"
+    r"|[A-Za-z0-9+.-]{1,64}([~^])(?!\1)[^\s~^]{1,30}\1(?!\1)[A-Za-z0-9]*"
+)
+"""Address, or word with a subscript or superscript."""
+_PLAIN = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\n!#$%&*+\-:<=>@\[\\\]^_`{}~]+")
+_Rows = list[tuple[str, str, str]]
+_MARKUP: _Rows = [
+    ("{<", rf"{_TEMPLATE}|{_ATTRIBUTES}|\{{/\*(?:(?!\*/).)*+\*/\}}", ""),
+    ("{:", r"(?:\{[\w:.+-]+\}|(?<![\w:]):[A-Za-z][\w:.+-]*:)`[^`]+`", ""),
+    ("{", _BRACES, _EXPRESSION),
+    ("%", r"%%[^%\n]++%%", ""),
+    ("[", r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s)", ""),
+    ("![", r"!?\[(?P<label>\[[^\[\]\n]+\]|-?@[\w:.-]+[^\[\]\n]*)\](?![(\[:])", ""),
+    (":", r"(?<![A-Za-z0-9:]):(?:[+-]1|\w*[a-z][\w+-]*):(?![A-Za-z0-9:])", ""),
+    ("@", r"(?<![A-Za-z0-9./@])@[A-Za-z0-9][\w-]*(?:/[\w.-]*\w)?", ""),
+    ("$", r"\$`[^`]+`\$|(?<!\$)\$\$(?!\$)(?:\\.|[^$\\]){1,1000}\$\$", ""),
+    (
+        "$",
+        r"(?<![A-Za-z0-9$])\$(?![\s$])(?:\\.|[^$\\`]){1,1000}(?<!\s)\$"
+        r"(?:(?![\w$])|(?=[^\x00-\x7f])|(?=(?:th|st|nd|rd|s)\b))",
+        rf"{_FORMULA_SIGN}|\A(?!{_PROSE})",
+    ),
+    ("\\", r"\\\\?\((?:(?!\\\))[^`]){1,300}?\\\\?\)", rf"{_FORMULA_SIGN}|\(\s*[A-Za-z]\s*\\"),
+    ("\\", r"\\\\?\[(?:(?!\\\]|\]\()[^`]){1,1000}?\\\\?\]", _FORMULA_SIGN),
+    ("+", r"\+\+[\w\"-]+(?:\+[\w\"-]+)*\+\+(?![\w+])", ""),
+]
+"""Inline markup that comes back as it is: first character, pattern, and a part that it needs."""
+_SPANS: _Rows = [
+    ("^:", rf"(?:\^|(?<![\w:]):[A-Za-z][\w-]*){_LABEL}(?:\{{[^{{}}\n]*\}})?", ""),
+    ("[", rf"(?<![\w\])`]){_LABEL}(?:\{{[^{{}}\n]*\}}|\[[^\[\]\s]+\])", ""),
+    (
+        "=+^~",
+        r"(?<![A-Za-z0-9=+^~])(==|\+\+|\^\^|~)(?![\s=+^~])(?P<inner>(?:(?!\1).){1,300}?)(?<!\s)\1"
+        r"(?![A-Za-z0-9=+^~])",
+        "",
+    ),
+    ("<", _JSX, ""),
+]
+"""Pairs of marks with text between them, and tags of MDX, if they are nothing in CommonMark."""
 
 
 def build_parser() -> "MarkdownIt":
-    """Return a parser that records inline markup in `env["recorded"]`, if there is such a list.
+    """Return a parser whose inline tokens of markup have their place in `meta["span"]`.
 
     Raises DataError if markdown-it-py is not installed.
     """
@@ -112,13 +146,10 @@ def build_parser() -> "MarkdownIt":
         raise DataError(f"reading Markdown needs markdown-it-py: {hint}") from error
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.core.ruler.enableOnly(["normalize", "block"])
-    parser.inline.ruler2.disable("fragments_join")  # it would merge the recorded tokens
+    parser.inline.ruler2.disable("fragments_join")  # it would merge the marks of emphasis
     interrupted: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    parser.block.ruler.before("fence", "dialect", _read_line, interrupted)
-    parser.inline.ruler.before("newline", "dialect", _read_inline)
-    parser.inline.ruler.after("html_inline", "span", _read_span)
+    parser.block.ruler.before("fence", "dialect", _read_block, interrupted)
     for name, rule in {
-        "dialect": _read_inline,
         "newline": rules_inline.newline,
         "escape": rules_inline.escape,
         "backticks": rules_inline.backtick,
@@ -128,398 +159,253 @@ def build_parser() -> "MarkdownIt":
         "image": rules_inline.image,
         "autolink": rules_inline.autolink,
         "html_inline": rules_inline.html_inline,
-        "span": _read_span,
         "entity": rules_inline.entity,
     }.items():
-        parser.inline.ruler.at(name, _record(name, rule))
+        parser.inline.ruler.at(name, _keep_place(rule))
+    parser.inline.ruler.at("text", _read_text)
+    parser.inline.ruler.before("newline", "dialect", _build_rule(_MARKUP))
+    parser.inline.ruler.after("html_inline", "span", _build_rule(_SPANS))
     return parser
 
 
-@dataclass(slots=True)
-class RecordedMarkup:
-    """Markup that an inline rule has found in the content of a block."""
-
-    start: int
-    end: int
-    rule: str
-    token: "Token"
-    label_end: int = -1
+_Rule = Callable[["StateInline", bool], bool]
 
 
-def _record(
-    name: str, rule: "Callable[[StateInline, bool], bool]"
-) -> "Callable[[StateInline, bool], bool]":
-    """Return a rule that appends its pieces to `env["recorded"]`."""
+def _keep_place(rule: _Rule) -> _Rule:
+    """Return a rule that adds the places of its tokens."""
 
     def wrapped(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
         start, first = state.pos, len(state.tokens)
-        # The text of an image is parsed on its own.
-        recorded = state.env.pop("recorded", None) if name == "image" else state.env.get("recorded")
-        is_match = rule(state, silent)
-        if name == "image" and recorded is not None:
-            state.env["recorded"] = recorded
-        if not is_match:
+        if not rule(state, silent):
             return False
-        if silent or recorded is None or len(state.tokens) == first:
+        tokens, end = state.tokens[first:], state.pos
+        if silent or not tokens:
             return True
-        last = state.tokens[-1]
-        if name in {"emphasis", "strikethrough"}:  # a token for each mark
-            end = state.pos
-            for token in reversed(state.tokens[first:]):
+        if tokens[-1].type == "text":  # a token for each mark of emphasis
+            for token in reversed(tokens):
                 if end > start:
-                    length = len(token.content)
-                    recorded.append(RecordedMarkup(end - length, end, name, token))
-                    end -= length
-        elif name in {"link", "image"}:
-            label = start + (1 if name == "link" else 2)
-            end = state.md.helpers.parseLinkLabel(state, label - 1, name == "link")
-            recorded.append(RecordedMarkup(start, state.pos, name, last, end))
+                    token.meta["span"] = end - len(token.content), end
+                    end -= len(token.content)
+        elif tokens[-1].type == "link_close" and not tokens[-1].markup:
+            opening = next(token for token in tokens if token.type == "link_open")
+            opening.meta["span"] = start, start + 1
+            label_end = state.md.helpers.parseLinkLabel(state, start, True)
+            tokens[-1].meta["span"] = label_end, end
+            if state.src[label_end:end] in {"]", "][]"}:  # the text is the label
+                label = " ".join(state.src[start + 1 : label_end].split())
+                tokens[-1].meta["markup"] = f"][{label}]"
         else:
-            recorded.append(RecordedMarkup(last.meta.get("start", start), state.pos, name, last))
+            tokens[-1].meta["span"] = start, end
         return True
 
     return wrapped
 
 
-def _get_line(state: "StateBlock", number: int) -> str:
-    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]].rstrip()
-
-
-def _read_line(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - as it is called
-    """Read lines of markup, a title in them, and a text that is indented below."""
-    line = _get_line(state, start)
-    if line[:1] not in _FIRST or state.is_code_block(start):
-        return False
-    if fence := _FENCE.match(line):
-        return silent or _read_fence(state, fence, start, end)
-    if (match := _match_any(_INDENTED, line)) and _has_text(state, match, start, end):
-        return silent or _read_indented(state, match, start, end)
-    if silent and line.startswith("[^"):  # no definition of a link inside a paragraph
-        return "]:" in line
-    match = _match_any(_TITLED, line)
-    last = start + 1 if match else _find_end(state, line, start, end)
-    if last is None or silent:
-        return last is not None
-    if match:
-        _push_title(state, match, start)
-        while line.startswith(":") and last < end and _OPTION.match(_get_line(state, last)):
-            last += 1
-    else:
-        token = state.push("abbreviation" if line.startswith("*[") else "line", "", 0)
-        token.content, token.map = line, [start, last]
-        if _JSX_TAG.fullmatch(line):
-            token.type = "jsx"
-    state.line = last
-    return True
-
-
-def _has_text(state: "StateBlock", match: re.Match[str], start: int, end: int) -> bool:
-    """Test for a title, text beside a mark, or a line below that is blank or indented."""
-    if match.end() < len(match.string) or match.groupdict().get("title"):
-        return True
-    indent = state.sCount[start] + _TEXT_INDENT
-    return start + 1 < end and (state.isEmpty(start + 1) or state.sCount[start + 1] >= indent)
-
-
-def _match_any(patterns: list[re.Pattern[str]], line: str) -> re.Match[str] | None:
-    return next(filter(None, (pattern.match(line) for pattern in patterns)), None)
-
-
-def _push_title(state: "StateBlock", match: re.Match[str], number: int) -> None:
-    if not (match.groupdict().get("title") or "").strip():
-        return
-    token = state.push("inline", "", 0)
-    token.content, token.map, token.children = match["title"].strip(), [number, number + 1], []
-    line = match.string
-    token.meta = {"frame": (line[: match.start("title")], line[match.end("title") :])}
-
-
-def _read_indented(state: "StateBlock", match: re.Match[str], start: int, end: int) -> bool:
-    old = state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start]
-    state.blkIndent = state.sCount[start] + _TEXT_INDENT
-    state.push("body_open", "", 1)
-    beside = match.string[match.end() :].lstrip()
-    if beside:
-        state.bMarks[start] += state.tShift[start] + len(match.string) - len(beside)
-        state.tShift[start], state.sCount[start] = 0, state.blkIndent
-    else:
-        _push_title(state, match, start)
-        start += 1
-    state.line = start
-    state.md.block.tokenize(state, start, end)
-    state.push("body_close", "", -1)
-    start -= not beside
-    state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start] = old
-    return True
-
-
-def _read_fence(state: "StateBlock", match: re.Match[str], start: int, end: int) -> bool:
-    """Read a directive of MyST in a fence, with text inside."""
-    _push_title(state, match, start)
-    is_end = re.compile(rf"{match['fence']}{match['fence'][0]}*$").match
-    last = next(
-        (number for number in range(start + 1, end) if is_end(_get_line(state, number))), end
-    )
-    first = start + 1
-    while first < last and _OPTION.match(_get_line(state, first)):
-        first += 1
-    old, state.lineMax = state.lineMax, last
-    state.push("body_open", "", 1)
-    state.md.block.tokenize(state, first, last)
-    state.push("body_close", "", -1)
-    state.lineMax = old
-    state.line = min(last + 1, end)
-    return True
-
-
-def _find_end(state: "StateBlock", line: str, start: int, end: int) -> int | None:
-    """Return the number of the line after markup that begins with a line, None if it is text."""
-    if _LINE.match(line):
-        return start + 1
-    lines = range(start + 1, min(end, start + _LONGEST))
-    for opening, closing in _LONG:
-        if not (match := opening.match(line)):
-            continue
-        if closing.search(line, match.end()):
-            return None
-        found = closing.search(state.src, state.eMarks[start], state.eMarks[lines.stop - 1])
-        if not found:
-            return None
-        last = bisect_right(state.bMarks, found.start(), hi=lines.stop) - 1
-        is_outside = any(
-            not state.isEmpty(number) and state.sCount[number] < state.blkIndent
-            for number in range(start + 1, last + 1)
-        )
-        is_end = _TAIL.match(state.src, found.end(), state.eMarks[last])
-        return last + 1 if is_end and not is_outside else None
-    return _find_code_end(state, line, (start, *lines)) if _CODE.match(line) else None
-
-
-def _find_code_end(state: "StateBlock", line: str, lines: Iterable[int]) -> int | None:
-    depth = 0
-    for number in lines:
-        text = _get_line(state, number)
-        depth += sum(text.count(mark) for mark in "([{") - sum(text.count(mark) for mark in ")]}")
-        if depth <= 0 and (text.endswith(">") or not line.startswith("<")):
-            return number + 1
-        if not text and depth <= 0:
-            break
-    return None
-
-
-def _is_code(match: re.Match[str], _: "StateInline") -> bool:
-    return bool(_EXPRESSION.search(match[0]))
-
-
-def _is_formula(match: re.Match[str], _: "StateInline") -> bool:
-    return bool(_OPERATOR.search(match["formula"])) or not _PROSE.search(match["formula"])
-
-
-def _is_symbol(match: re.Match[str], _: "StateInline") -> bool:
-    return bool(_OPERATOR.search(match["formula"])) or bool(_LETTER.fullmatch(match["formula"]))
-
-
-def _is_undefined(match: re.Match[str], state: "StateInline") -> bool:
-    """Test for brackets that are no link to a definition."""
-    label = " ".join(match["label"].split()).lower().upper()
-    return label not in state.env.get("references", {})
-
-
-_EXPRESSION = re.compile(
-    r"=>|\w\(|(['\"`]).*\1|&&|\|\||</|\?\.|\{\s*\.\.\.|^\{\s*[\w.$\[\]()-]*\s*\}$", re.DOTALL
-)
-_LETTER = re.compile(r"\s*[A-Za-z]\s*")
-_OPERATOR = re.compile(r"\\[A-Za-z]|[\^_={}<>]|\w\s*[+*/]\s*\w")
-_PROSE = re.compile(r"[A-Za-z]{2,}[,.]?\s+[A-Za-z]{2,}|\s[A-Za-z]{2,}\s|^\d[\d.,]*\s*[,;-]?\s+\w")
-_Check = Callable[[re.Match[str], "StateInline"], bool]
-_INLINE: dict[str, list[tuple[re.Pattern[str], _Check | None]]] = {}
-for _marks, _pattern, _check in (
-    ("{<", rf"{_TEMPLATE}|{_ATTRIBUTES}|\{{/\*(?:(?!\*/).)*+\*/\}}", None),
-    ("{:", r"(?:\{[\w:.+-]+\}|(?<![\w:]):[A-Za-z][\w:.+-]*:)`[^`]+`", None),
-    ("{", _BRACES, _is_code),
-    ("%", r"%%[^%\n]++%%", None),
-    ("[", r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s)", None),
-    ("![", r"!?\[(?P<label>\[[^\[\]\n]+\]|-?@[\w:.-]+[^\[\]\n]*)\](?![(\[:])", _is_undefined),
-    (":", r"(?<=[A-Za-z0-9])://[!#-;=?-Z^_a-{}~]{2,2000}", None),
-    (":", r"(?<![A-Za-z0-9:]):(?:[+-]1|\w*[a-z][\w+-]*):(?![A-Za-z0-9:])", None),
-    ("@", r"(?<=[A-Za-z0-9])@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}", None),
-    ("@", r"(?<![A-Za-z0-9./@])@[A-Za-z0-9][\w-]*(?:/[\w.-]*\w)?", None),
-    ("$", r"\$`[^`]+`\$|(?<!\$)\$\$(?!\$)(?:\\.|[^$\\]){1,1000}\$\$", None),
-    (
-        "$",
-        r"(?<![A-Za-z0-9$])\$(?P<formula>(?![\s$])(?:\\.|[^$\\`]){1,1000}(?<!\s))\$"
-        r"(?:(?![\w$])|(?=[^\x00-\x7f])|(?=(?:th|st|nd|rd|s)\b))",
-        _is_formula,
-    ),
-    (
-        "\\",
-        r"\\\\?(?:\((?P<formula>(?:(?!\\\))[^`]){1,300}?)\\\\?\))",
-        _is_symbol,
-    ),
-    ("\\", r"\\\\?\[(?P<formula>(?:(?!\\\]|\]\()[^`]){1,1000}?)\\\\?\]", _is_symbol),
-    ("~^", r"(?<=[A-Za-z0-9])([~^])(?!\1)[^\s~^]{1,30}\1(?!\1)[A-Za-z0-9]*", None),
-    ("+", r"\+\+[\w\"-]+(?:\+[\w\"-]+)*\+\+(?![\w+])", None),
-):
-    for _mark in _marks:
-        _INLINE.setdefault(_mark, []).append((re.compile(_pattern, re.DOTALL), _check))
-_LONGEST_WORD = 64
-WEB_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9.+-]*://|www\.")
-"""Beginning of an address in a text."""
-WEB_HOST = re.compile(r"(?<![A-Za-z0-9./@-])www\.[A-Za-z0-9-]+\.[!#-;=?-Z^_a-{}~]{2,2000}")
-"""Address in a text that begins with `www`."""
-
-
-def _read_inline(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
-    """Read markup that comes back as it is, with the letters of a word around it."""
-    for pattern, check in _INLINE.get(state.src[state.pos], ()):
-        match = pattern.match(state.src, state.pos, state.posMax)
-        if not match or (check and not check(match, state)):
-            continue
-        start, end = match.span()
-        if match[0].startswith("://"):
-            end = start + len(trim_address(match[0]))
-        if (
-            match[0][0] in "~^"
-            or match[0].startswith("://")
-            or (match[0][0] == "@" and start and state.src[start - 1].isalnum())
-        ):
-            while (
-                start
-                and match.start() - start < _LONGEST_WORD
-                and _is_in_word(state.src[start - 1])
-            ):
-                start -= 1
+def _read_text(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
+    """Read a word, which is markup if it is an address."""
+    if match := _WORD.match(state.src, state.pos, state.posMax):
         if not silent:
-            state.push("dialect", "", 0).meta = {"start": start}
-        state.pos = end
-        return True
-    return False
+            state.push("dialect", "", 0).meta["span"] = match.span()
+    elif match := _PLAIN.match(state.src, state.pos, state.posMax):
+        state.pending += match[0] if not silent else ""
+    if match:
+        state.pos = match.end()
+    return match is not None
 
 
-def _is_in_word(character: str) -> bool:
-    return character.isascii() and (character.isalnum() or character in "+-.")
+def _build_rule(rows: _Rows) -> _Rule:
+    """Return a rule for the markup of a table."""
+    table: dict[str, list[tuple[re.Pattern[str], re.Pattern[str]]]] = {}
+    for marks, pattern, needed in rows:
+        row = re.compile(pattern, re.DOTALL), re.compile(needed, re.DOTALL)
+        for mark in marks:
+            table.setdefault(mark, []).append(row)
 
-
-def trim_address(address: str) -> str:
-    """Return an address in a text without the punctuation that follows it."""
-    while True:
-        trimmed = address.rstrip("?!.,:;*_~'")
-        if trimmed.endswith(")") and trimmed.count(")") > trimmed.count("("):
-            trimmed = trimmed[:-1]
-        if trimmed == address:
-            return address
-        address = trimmed
-
-
-_MARKS = r"(?:==|\+\+|\^\^|~)"
-_OPENING = re.compile(
-    rf"(?P<bracket>(?:\^|(?<![\w:]):[A-Za-z][\w-]*)?\[)|(?P<jsx>{_JSX})"
-    rf"|(?P<mark>(?<![A-Za-z0-9=+^~]){_MARKS}(?=\w)|(?<!\w){_MARKS}(?=[^\w\s=+^~]))",
-    re.DOTALL,
-)
-_AFTER_BRACKET = re.compile(r"\](?:\{[^{}\n]*\}|\[[^\[\]\s]+\])")
-
-
-def _read_span(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
-    """Read a pair of marks with text inside, or a tag of MDX that is none of HTML."""
-    src, start, limit = state.src, state.pos, state.posMax
-    match = _OPENING.match(src, start, limit)
-    if not match:
+    def read(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
+        for pattern, needed in table.get(state.src[state.pos], ()):
+            match = pattern.match(state.src, state.pos, state.posMax)
+            if not match or not needed.search(match[0]):
+                continue
+            label = " ".join((match.groupdict().get("label") or "").split()).lower().upper()
+            if label in state.env.get("references", {}):
+                continue
+            if not silent:
+                _push(state, match)
+            state.pos = match.end()
+            return True
         return False
-    inner = end = match.end()
-    close = -1
-    if match["bracket"]:
-        close = state.md.helpers.parseLinkLabel(state, inner - 1)
-        if close < 0:
-            return False
-        after = _AFTER_BRACKET.match(src, close, limit)
-        if not after and len(match[0]) == 1:
-            return False
-        if len(match[0]) == 1 and (
-            src[start - 1 : start].isalnum() or src[start - 1 : start] in {"]", ")", "`"}
-        ):
-            return False
-        end = after.end() if after else close + 1
-    elif match["mark"]:
-        mark = re.escape(match["mark"])
-        closing = re.compile(
-            rf"(?:(?<=\w){mark}|(?<=[^\w\s=+^~]){mark}(?!\w))(?![A-Za-z0-9=+^~])"
-        ).search(src, inner + 1, min(limit, inner + _LONGEST))
-        if not closing:
-            return False
-        close, end = closing.span()
-    if not silent:
-        if close >= 0:
-            state.pos, state.posMax = inner, close
-            state.push("span_open", "", 1)
-            state.md.inline.tokenize(state)
-            state.push("span_close", "", -1).meta = {"start": start, "inner": (inner, close)}
-        else:
-            state.push("dialect", "", 0).meta = {"start": start}
-    state.pos, state.posMax = end, limit
-    return True
+
+    return read
 
 
-ALT_END = re.compile(r"\]\(|\]\[|\]$")
-_LINK_TITLE = re.compile(r"\s[\"'(][^\n]*[\"')]\s*\)\Z")
-_DIRECTIVE = re.compile(
-    r"\{(?!(?:code|math|mermaid|toctree|include|literalinclude|image|eval-rst)\b)[a-z]"
-)
+def _push(state: "StateInline", match: re.Match[str]) -> None:
+    """Add the token of a match, or those around and of the text inside it."""
+    if "inner" not in match.re.groupindex:
+        state.push("dialect", "", 0).meta["span"] = match.span()
+        return
+    limit = state.posMax
+    state.pos, state.posMax = match.span("inner")
+    state.push("span_open", "", 1).meta["span"] = match.start(), state.pos
+    state.md.inline.tokenize(state)
+    state.push("span_close", "", -1).meta["span"] = match.end("inner"), match.end()
+    state.posMax = limit
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Text or inline markup in the content of a block."""
+
+    start: int
+    end: int
+    text: str | None = None
+    kind: TagKind = "single"
+    markup: str | None = None
+    """Markup beside a changed text, if not that of the content."""
+
+
+def read_parts(parser: "MarkdownIt", content: str, env: dict[str, Any]) -> list[Part]:
+    """Return the text and markup of the content of a block in order."""
+    tokens: list[Token] = []
+    parser.inline.parse(content, parser, env, tokens)
+    spans = [token for token in tokens if "span" in token.meta]
+    parts: list[Part] = []
+    end = 0
+    for token in sorted(spans, key=lambda token: token.meta["span"]):
+        for part in _read_token(token, content):
+            if part.start < end:  # inside an element that is not translated
+                continue
+            if end < part.start:
+                parts.append(Part(end, part.start, content[end : part.start]))
+            parts.append(part)
+            end = part.end
+    return [*parts, Part(end, len(content), content[end:])] if end < len(content) else parts
+
+
+def _read_token(token: "Token", content: str) -> Iterator[Part]:
+    start, end = token.meta["span"]
+    if token.type == "softbreak":
+        yield Part(start, end, " ")
+    elif token.type == "hardbreak":
+        before = len(content[:start].rstrip(" ")) if content[start] == "\n" else start
+        yield Part(before, end, kind="break")
+    elif token.type == "text_special":
+        yield Part(start, end, token.content)
+    elif content[start] == "<":
+        tags = scan(content, start)
+        tag = next(tags)
+        if is_protected(content, tag):
+            end = skip_element(content, tag, tags, is_xml=False)[0]
+        yield Part(start, end, kind=find_tag_kind(content[start:end]))
+    elif token.nesting > 0:  # of strong emphasis, the inner mark is the token
+        yield Part(end - len(token.markup) if token.markup else start, end, kind="open")
+    elif token.nesting < 0:
+        end = start + len(token.markup) if token.markup else end
+        yield Part(start, end, kind="close", markup=token.meta.get("markup"))
+    elif token.type != "text":
+        yield Part(start, end)
 
 
 _TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
 
 
 def find_tag_kind(markup: str) -> TagKind:
-    """Return the kind of a tag of HTML or MDX."""
+    """Return the kind of a tag of HTML or MDX, or of an element that is not translated."""
     name = _TAG_NAME.match(markup)
     if not name or name[1].lower() == "br":
         return "break" if name else "single"
-    if markup.endswith("/>") or name[1].lower() in VOID:
+    if markup.endswith("/>") or name[1].lower() in VOID or markup.find("<", 1) > 0:
         return "single"
     return "close" if markup.startswith("</") else "open"
 
 
-def is_directive(info: str) -> bool:
-    """Test for a fence of MyST whose content is not code, by the text after its mark."""
-    return _DIRECTIVE.match(info) is not None
+def _get_line(state: "StateBlock", number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]].rstrip()
 
 
-def find_untranslated(markup: str, *, is_read: bool) -> str:
-    """Return a noun for the text in markup that is not translated, if any."""
-    if markup.startswith(("[[", "![[")):
-        return "wiki links" if has_letters(markup) else ""
-    if markup.startswith("![") and not is_read and has_letters(ALT_END.split(markup[2:])[0]):
-        return "alternative texts"
-    if markup.startswith(("](", "![")) and (title := _LINK_TITLE.search(markup)):
-        return "titles of links" if has_letters(title[0]) else ""
-    return ""
+def _read_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - as it is called
+    """Read lines of markup, a title in them, and a text that is indented below."""
+    line = _get_line(state, start)
+    if line[:1] not in _FIRST or state.is_code_block(start):
+        return False
+    if silent and line.startswith("[^"):  # no definition of a link inside a paragraph
+        return "]:" in line
+    for pattern, ending in _BLOCKS:
+        match = pattern.match(line)
+        last = _find_end(state, match, ending, start, end) if match else 0
+        if match and last:
+            if not silent and ending.pattern == _INDENTED:
+                _read_indented(state, match, start, end)
+            elif not silent:
+                _push_line(state, match, start, last, end)
+            return True
+    return False
 
 
-class HeadingLinks:
-    """Links to headings of the same file, whose anchors change with the translation."""
-
-    def __init__(self) -> None:
-        self._links: list[str] = []
-        self._headings: set[str] = set()
-
-    def add(self, content: str, *, is_heading: bool = False) -> None:
-        """Add the links in the content of a block, and the anchor of a heading."""
-        self._links += [match[1] or match[2] for match in _ANCHOR_LINK.finditer(content)]
-        if is_heading and has_letters(content):
-            text = _LINK_TARGET.sub("", content).strip().lower()
-            self._headings.add(re.sub(r"[^\w\- ]", "", text).replace(" ", "-"))
-
-    def count_dead(self, source: str) -> int:
-        """Return the number of links to headings without an anchor of their own."""
-        own = {match[1] for match in _OWN_ANCHOR.finditer(source)}
-        return sum(
-            link not in own
-            and not self._headings.isdisjoint({link.lower(), re.sub(r"-\d+$", "", link.lower())})
-            for link in map(unquote, self._links)
+def _find_end(
+    state: "StateBlock", match: re.Match[str], ending: re.Pattern[str], start: int, end: int
+) -> int:
+    """Return the number of the line after markup that begins with a match, 0 if it is text."""
+    fence_ends = state.env.setdefault("fence_ends", set())
+    is_block = not ending.pattern
+    if ending.pattern == _FENCE:
+        closing = re.compile(rf"{match['fence']}{match['fence'][0]}*$")
+        lines = range(start + 1, end)
+        fence_end = next((line for line in lines if closing.match(_get_line(state, line))), 0)
+        fence_ends.add(fence_end)
+        is_block = fence_end > 0
+    elif ending.pattern == _FENCE_END:
+        is_block = start in fence_ends
+    elif ending.pattern == _INDENTED:
+        indent = state.sCount[start] + _TEXT_INDENT
+        is_block = (
+            match.end() < len(match.string)
+            or bool(match.groupdict().get("title"))
+            or (start + 1 < end and (state.isEmpty(start + 1) or state.sCount[start + 1] >= indent))
         )
+    elif not ending.search(match.string, match.end()):
+        limit = min(end, start + _LONGEST)
+        found = ending.search(state.src, state.eMarks[start], state.eMarks[limit - 1])
+        if not found:
+            return 0
+        last = bisect_right(state.bMarks, found.end() - 1, hi=limit)
+        is_inside = all(
+            state.isEmpty(number) or state.sCount[number] >= state.blkIndent
+            for number in range(start + 1, last)
+        )
+        is_last = _TAIL.match(state.src, found.end(), state.eMarks[last - 1])
+        return last if is_last and is_inside else 0
+    return start + 1 if is_block else 0
 
 
-_ANCHOR_LINK = re.compile(r"\]\(<?#([^)>\s]+)|\bhref=[\"']?#([^\"'\s>]+)")
-_OWN_ANCHOR = re.compile(r"(?:\{[^{}\n]*#|\b(?:id|name)=[\"']?)([^\"'\s{}>]+)")
-_LINK_TARGET = re.compile(r"\]\([^)]*\)|<[^>]*>")
+def _push_line(state: "StateBlock", match: re.Match[str], start: int, last: int, end: int) -> None:
+    """Add the lines of markup of a match, or the title in them."""
+    line = match.string
+    groups = match.groupdict(default="")
+    title = groups.get("title", "").strip()
+    token = state.push("inline" if title else "line", "", 0)
+    token.content, token.map, token.children = title or line, [start, last], []
+    if title:
+        after = f"{line[match.end('title') :]}\n{groups.get('fence', '')}".rstrip("\n")
+        token.meta = {"frame": (line[: match.start("title")], after)}
+    while line[0] in ":`~" and last < end and _OPTION.match(_get_line(state, last)):
+        last += 1
+    state.line = last
+
+
+def _read_indented(state: "StateBlock", match: re.Match[str], start: int, end: int) -> None:
+    """Read the text beside and below a mark."""
+    old = state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start]
+    indent = state.sCount[start] + _TEXT_INDENT
+    beside = match.string[match.end() :].lstrip()
+    first = start
+    if beside:
+        state.bMarks[start] += state.tShift[start] + len(match.string) - len(beside)
+        state.tShift[start], state.sCount[start] = 0, indent
+    else:
+        _push_line(state, match, start, start + 1, end)
+        first = state.line
+    state.blkIndent = indent
+    state.push("body_open", "", 1)
+    state.md.block.tokenize(state, first, end)
+    state.push("body_close", "", -1)
+    state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start] = old
