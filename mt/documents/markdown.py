@@ -6,7 +6,7 @@ keeps its source.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -88,6 +88,10 @@ def _count_dead_links(source: str, headings: list[str]) -> int:
 _Frame = tuple[str, str]
 """Text before and after the content of a block of its kind."""
 _CELL: _Frame = ("| ", " |\n|-|")
+_FRAMES = {
+    **{"paragraph_open": ("", ""), "td_open": _CELL, "th_open": _CELL},
+    **{"=": ("", "\n==="), "-": ("", "\n===")},
+}
 _RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
 
 
@@ -124,8 +128,9 @@ class _Page:
 
     def _find_inline(self, token: "Token", before: "Token | None") -> "_Block | None":
         """Return the block of a token with inline content, or None if its lines are not found."""
-        assert token.map, "blocks have lines"
-        frame = _find_frame(token, before)
+        assert token.map, "inline content has lines"
+        kind = before.markup or before.type if before else ""
+        frame = token.meta.get("frame") or _FRAMES.get(kind, ("# ", ""))
         after = frame[1].partition("\n")[0] if token.meta else ""
         places, start = [], 0
         for index, content in enumerate(token.content.split("\n"), start=token.map[0]):
@@ -175,17 +180,6 @@ class _Page:
                 yield _shift(segment, start)
 
 
-def _find_frame(token: "Token", before: "Token | None") -> _Frame:
-    if token.meta:
-        frame: _Frame = token.meta["frame"]
-        return frame
-    if before is None or before.type == "paragraph_open":
-        return "", ""
-    if before.type in {"td_open", "th_open"}:
-        return _CELL
-    return ("", "\n===") if before.markup in {"=", "-"} else ("# ", "")
-
-
 def _shift(segment: Segment, by: int) -> Segment:
     """Return a segment of a part of the document that starts at `by`."""
     return replace(
@@ -219,11 +213,12 @@ class _Block:
         """Yield the segment of the block, or those of attributes, and what is not translated."""
         builder = SegmentBuilder(self.source, make_join(str))
         parts = read_parts(self.parser, self.content, self.env)
+        pipe = self.pipe if self.frame == _CELL else "|"
         written: list[tuple[int, int, tuple[str, bool]]] = []
         for part in parts:
             first, last = self._locate(part.start), self._locate(part.end)
             content = self.content[part.start : part.end]
-            markup = self._write_pipes(part.markup or content)
+            markup = (part.markup or content).replace("|", pipe)
             written.append((first, last, (markup, part.text is None)))
             if part.text is not None:
                 builder.add_text(first, last, part.text)
@@ -249,9 +244,6 @@ class _Block:
                     after += [(" ", False)] * (last > segment.end)
             yield replace(segment, join=partial(self._join, before=before, after=after))
 
-    def _write_pipes(self, markup: str) -> str:
-        return markup.replace("|", self.pipe) if self.frame == _CELL else markup
-
     def _locate(self, position: int) -> int:
         """Return the place in the document of a position in the content."""
         line = bisect_right(self.places, position, key=lambda line: line[0]) - 1
@@ -271,16 +263,13 @@ class _Block:
                 join = make_join(lambda text: _escape(text, 1).replace("|", self.pipe))
                 yield Segment(first, last, " ".join(text.split()), self.source[first:last], join)
         elif markup.startswith("<"):
-            for token in scan(markup):
-                for attribute in map(self._escape_pipes, read_attributes(markup, token)):
-                    if attribute.raw[:1] != "{" and "\n" not in attribute.raw:
-                        place = self._locate(start + attribute.start)
-                        yield _shift(attribute, place - attribute.start)
-
-    def _escape_pipes(self, segment: Segment) -> Segment:
-        """Return an attribute that ends no cell of a table."""
-        pipe = "|" if self.pipe == "|" else "&#124;"
-        return replace(segment, join=lambda pieces: segment.join(pieces).replace("|", pipe))
+            pipe = "|" if self.pipe == "|" else "&#124;"
+            attributes = (item for tag in scan(markup) for item in read_attributes(markup, tag))
+            for attribute in attributes:
+                if attribute.raw[:1] != "{" and "\n" not in attribute.raw:
+                    by = self._locate(start + attribute.start) - attribute.start
+                    join = partial(_join_in_cell, attribute.join, pipe)
+                    yield replace(_shift(attribute, by), join=join)
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -288,24 +277,18 @@ class _Block:
         `before` and `after` are in the block around the segment. Raises RefusedTranslationError if
         the markup reads wrong in any case.
         """
-        parts = _find_kinds([*before, *pieces, *after])
-        markup = [part.markup or "" for part in parts if part.text is None]
-        if self.frame == _CELL:
-            intended = [
-                replace(part, markup=(part.markup or "").replace(r"\|", "|")) for part in parts
-            ]
-        else:
-            intended = parts
-        is_label = any(text[0] in "[]!" for text in markup)
+        pieces = [*before, *pieces, *after]
+        is_label = any(is_markup and piece[0] in "[]!" for piece, is_markup in pieces)
         risky = r"[`\\\[\]]" if is_label else r"[`\\]"  # which other readers read differently
-        is_risky = any(re.search(risky, part.text or "") for part in parts)
+        is_risky = any(not is_markup and re.search(risky, piece) for piece, is_markup in pieces)
         kinds, _ = self._read_block("x")
         for way in sorted(_WAYS, key=lambda way: is_risky and not way[2]):
+            parts = _find_kinds(pieces, swaps=way[0])
             written = self._write(parts, way, len(parts) - len(after))
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
             read_kinds, content = self._read_block(inline)
-            if kinds == read_kinds and _normalize(intended) == _normalize(
+            if kinds == read_kinds and _normalize(parts) == _normalize(
                 replace(part, markup=part.markup or content[part.start : part.end])
                 for part in read_parts(self.parser, content, self.env)
             ):
@@ -320,49 +303,31 @@ class _Block:
 
     def _write(self, parts: list[Part], way: "_Way", last: int) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
-        swaps, spaces, escapes = way
+        _, spaces, escapes = way
         written: list[str] = []
-        opened: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
         ending = "break"
-        is_bounded = False
         for index, part in enumerate(parts):
-            text = part.markup or ""
-            kind = part.kind if part.text is None else "text"
+            text, kind = part.markup or "", part.kind if part.text is None else "text"
             if part.text is not None:
-                text = self._write_text(part.text, escapes, at_start=at_start)
-            elif _EMPHASIS.fullmatch(text.rstrip(" ")):
-                if kind == "close":
-                    mark = opened.pop()
-                else:
-                    mark = text.rstrip(" ")
-                    if swaps and opened and opened[-1][0] == mark[0]:
-                        mark = mark.translate({ord("*"): "_", ord("_"): "*"})
-                    opened.append(mark)
-                text = mark + text[len(mark) :]
+                text = _escape(part.text, escapes).replace("|", self.pipe)
+                if at_start and (start := _BLOCK_START.match(text)):
+                    text = f"{text[: start.end()]}\\{text[start.end() :]}"
             at_start = kind == "break"
-            if ending != "break" and _needs_space(
-                written[-1], ending, text, kind, spaces, is_bounded=is_bounded
-            ):
+            if _needs_space(written[-1] if written else "", ending, text, kind, spaces):
                 if index >= last:
                     written[-1] += " "
                 else:
                     text = f" {text}"
             written.append(text)
-            ending = kind
-            is_bounded = _is_bounded(text) if kind == "single" else is_bounded and kind == "close"
+            is_bounded = ending == "bounded" and kind == "close"
+            is_bounded |= kind == "single" and _BOUNDED.match(text) is not None
+            ending = "bounded" if is_bounded else kind
         return written
 
-    def _write_text(self, text: str, escapes: int, *, at_start: bool) -> str:
-        if escapes:
-            text = _escape(text, escapes)
-        text = text.replace("|", self.pipe)
-        for quote, reference in (('"', "&quot;"), ("'", "&#39;")):
-            if self.frame[0].endswith(quote):
-                text = text.replace(quote, reference)
-        if at_start and (start := _BLOCK_START.match(text)):
-            text = f"{text[: start.end()]}\\{text[start.end() :]}"
-        return text
+
+def _join_in_cell(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) -> str:
+    return join(pieces).replace("|", pipe)
 
 
 _Way = tuple[bool, int, int]
@@ -376,57 +341,57 @@ _SPECIAL = {1: re.compile(r"[\\`*_\[\]<>&~!#$]"), 2: re.compile(r"[\\`*_\[\]<>&~
 
 
 def _escape(text: str, escapes: int) -> str:
-    text = _SPECIAL[escapes].sub(r"\\\g<0>", text)
+    if escapes:
+        text = _SPECIAL[escapes].sub(r"\\\g<0>", text)
     if escapes > 1:  # an escaped bracket may begin a formula
         text = text.replace(r"\[", "&#91;").replace(r"\]", "&#93;")
     return text
 
 
-def _find_kinds(pieces: Pieces) -> list[Part]:
+def _find_kinds(pieces: Pieces, *, swaps: bool) -> list[Part]:
     """Return text and markup with the kind of each."""
     parts: list[Part] = []
-    opened: list[str] = []
+    opened: list[tuple[str, str]] = []
     for piece, is_markup in pieces:
         kind: TagKind = "single"
-        mark = piece.rstrip(" ")
+        mark = written = piece.rstrip(" ")
         if is_markup and _EMPHASIS.fullmatch(mark):
-            kind = "close" if opened[-1:] == [mark] else "open"
-            opened = opened[:-1] if kind == "close" else [*opened, mark]
+            if opened and opened[-1][0] == mark:
+                kind, written = "close", opened.pop()[1]
+            else:
+                kind = "open"
+                if swaps and opened and opened[-1][1][0] == mark[0]:
+                    written = mark.translate({ord("*"): "_", ord("_"): "*"})
+                opened.append((mark, written))
         elif is_markup and _BREAK.match(piece):
             kind = "break"
         elif is_markup and piece[0] == "<":
             kind = find_tag_kind(piece)
         elif is_markup and (piece[0] == "]" or piece.endswith("[")):
             kind = "close" if piece[0] == "]" else "open"
-        parts.append(Part(0, 0, None if is_markup else piece, kind, piece))
+        markup = written + piece[len(mark) :]
+        parts.append(Part(0, 0, None if is_markup else piece, kind, markup))
     return parts
 
 
-def _needs_space(
-    before: str, ending: str, text: str, kind: str, spaces: int, *, is_bounded: bool
-) -> bool:
+def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
     """Test for white space between two pieces, of the kinds `ending` and `kind`.
 
-    `is_bounded` is true after an address or formula, with the marks of emphasis around it.
+    An address or formula is `bounded`, with the marks of emphasis after it.
     """
-    if not text or before[-1:].isspace() or text[0].isspace() or kind == "break":
+    is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
+    is_spaced = before[-1:].isspace() or text[:1].isspace() or not text
+    if not is_outside or is_spaced or ending == kind == "text":
         return False
-    outside = ending in {"text", "close", "single"} and kind in {"text", "open", "single"}
-    if not outside or ending == kind == "text":
-        return False
-    if is_bounded:
+    if ending == "bounded":
         return kind != "text" or text[0] not in _CLOSING or text[1:2] not in {"", " "}
-    if kind == "single" and _is_bounded(text):
+    if kind == "single" and _BOUNDED.match(text):
         return before[-1] not in "(*_~\"'"
     return spaces > 1 or (spaces == 1 and "text" not in {ending, kind})
 
 
-def _is_bounded(markup: str) -> bool:
-    """Test for an address or formula, which needs white space or ASCII punctuation around it."""
-    return _BOUNDED.match(markup) is not None
-
-
 _BOUNDED = re.compile(r"\s*(?:\$|[A-Za-z][A-Za-z0-9.+-]*://|www\.)")
+"""Address or formula, which needs white space or ASCII punctuation around it."""
 _CLOSING = "?!.,:;)*_~'\""
 _BLOCK_START = re.compile(
     r"(?=(?:[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|~~~|```|:::|:\s|\|\s|!!!|\?\?\?|///|\$\$|[-=_*+](?:\s*[-=_*+]){2}|=+$))"
@@ -444,7 +409,7 @@ def _normalize(parts: Iterable[Part]) -> list[str]:
         if part.text is not None:
             normalized[-1] += _ANY_SPACE.sub("", part.text)
         else:
-            markup = (part.markup or "").strip(" ")
+            markup = (part.markup or "").strip(" ").replace(r"\|", "|")
             if _EMPHASIS.fullmatch(markup):
                 markup = f"{part.kind} {markup.replace('_', '*')}"
             normalized += ["\n" if _BREAK.match(part.markup or "") else markup, ""]

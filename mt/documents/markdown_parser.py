@@ -36,6 +36,7 @@ _ADMONITION = (
     r"\{(?:admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning|todo|"
     r"dropdown|card|tab-item|topic|sidebar|details|versionadded|versionchanged|deprecated)\}"
 )
+_TITLE_END = r"\s*(?:\{[^{}]*\})?\s*"
 _FORMULA_SIGN = r"(?:\\[A-Za-z]|[\^_={}<>]|\w\s*[+*/]\s*\w)"
 _INDENTED = "indented text"
 _FENCE = "fence"
@@ -50,21 +51,18 @@ _BLOCKS = [
         (rf"(?P<fence>`{{3,}}|~{{3,}}){_ADMONITION}\s*(?P<title>\S.*)?$", _FENCE),
         (r"(?:`{3,}|~{3,})$", _FENCE_END),
         (r"\[![A-Za-z][\w-]*(?:\|[^\]]*)?\][-+]?(?:\s+(?P<title>\S.*))?$", ""),
-        (r":{3,}\s*[\w-]+\s*\[(?P<title>.+)\]\s*(?:\{[^{}]*\})?$", ""),
+        (r":{3,}\s*[\w-]+\s*\[(?P<title>.+)\]" + _TITLE_END + "$", ""),
         (
-            rf":{{3,}}\s*(?:[\w-]+|{_ADMONITION})\s+(?P<title>[^\s={{:\[][^={{]*?)\s*(?:\{{[^{{}}]*\}})?"
-            r"\s*:*$",
+            rf":{{3,}}\s*(?:[\w-]+|{_ADMONITION})\s+(?P<title>[^\s={{:\[][^={{]*?){_TITLE_END}:*$",
             "",
         ),
         (r"/{3,}\s*[\w-]+\s*\|\s*(?P<title>\S.*)$", ""),
-        (rf":{{3,}}|(?:{_TEMPLATE}\s*)+$|{_ATTRIBUTES}$|(?=</?[A-Z>]){_JSX}$|\{{/\*.*\*/\}}$", ""),
+        (rf":{{3,}}|(?:{_TEMPLATE}\s*)+$|{_ATTRIBUTES}$|(?=</?[A-Z>]){_JSX}$", ""),
         (r"(?:@?\[(?:TOC|toc)\]|\[\[_?(?:TOC|toc)_?\]\]|\$\{toc\})$", ""),
         (r";?-{1,2}8<-{1,2}|<<<\s|@(?:include|code)\b|\*\[[^\]]+\]:|\([\w.:-]+\)=$", ""),
         (r"/{3,}(?:\s*[\w-]+)?$|\\(?!begin\b)[A-Za-z]+\*?(?:\{[^{}]*\}|\[[^\[\]]*\])*$", ""),
-        (r"\$\$(?:[^$\\]|\\.)+\$\$$", ""),
-        (rf"\\\\?\[(?=.*{_FORMULA_SIGN}).*\\\\?\]$", ""),
         (r"\$\$", r"\$\$"),
-        (r"\\\\?\[(?=$|.*[\^_={}<>+])", r"\\\]"),
+        (rf"\\\\?\[(?=$|.*{_FORMULA_SIGN})", r"\\\]"),
         (r"\\begin\{", r"\\end\{[\w*]+\}"),
         (r"\{/\*", r"\*/\}"),
         (r"\{\{[<%]?", r"\}\}"),
@@ -149,18 +147,14 @@ def build_parser() -> "MarkdownIt":
     parser.inline.ruler2.disable("fragments_join")  # it would merge the marks of emphasis
     interrupted: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("fence", "dialect", _read_block, interrupted)
-    for name, rule in {
-        "newline": rules_inline.newline,
-        "escape": rules_inline.escape,
+    rules = {
         "backticks": rules_inline.backtick,
         "strikethrough": rules_inline.strikethrough.tokenize,
         "emphasis": rules_inline.emphasis.tokenize,
-        "link": rules_inline.link,
-        "image": rules_inline.image,
-        "autolink": rules_inline.autolink,
-        "html_inline": rules_inline.html_inline,
-        "entity": rules_inline.entity,
-    }.items():
+    }
+    for name in ("newline", "escape", "link", "image", "autolink", "html_inline", "entity"):
+        rules[name] = getattr(rules_inline, name)
+    for name, rule in rules.items():
         parser.inline.ruler.at(name, _keep_place(rule))
     parser.inline.ruler.at("text", _read_text)
     parser.inline.ruler.before("newline", "dialect", _build_rule(_MARKUP))
@@ -362,9 +356,10 @@ def _find_end(
             or bool(match.groupdict().get("title"))
             or (start + 1 < end and (state.isEmpty(start + 1) or state.sCount[start + 1] >= indent))
         )
-    elif not ending.search(match.string, match.end()):
+    elif ending.pattern:
         limit = min(end, start + _LONGEST)
-        found = ending.search(state.src, state.eMarks[start], state.eMarks[limit - 1])
+        first = state.bMarks[start] + state.tShift[start] + match.end()
+        found = ending.search(state.src, first, state.eMarks[limit - 1])
         if not found:
             return 0
         last = bisect_right(state.bMarks, found.end() - 1, hi=limit)
