@@ -1,7 +1,6 @@
 """Segments of a Markdown file: CommonMark with tables, strikethrough and marks of dialects.
 
-A translation is parsed again: if its markup reads otherwise, the block
-keeps its source.
+A translation is parsed again: if its markup reads otherwise, the block keeps its source.
 """
 
 import re
@@ -41,9 +40,7 @@ _SHOWN_VALUE = re.compile(
 _ANCHOR_LINK = re.compile(r"(?:\]\(<?|^ {0,3}\[[^\]]+\]:\s*<?|\bhref=[\"']?)#([^)>\s\"']+)", re.M)
 _OWN_ANCHOR = re.compile(r"(?:\{[^{}\n]*#|\b(?:id|name)=[\"']?)([^\"'\s{}>]+)")
 _LINK_TARGET = re.compile(r"\]\([^)]*\)|<[^>]*>")
-_DIRECTIVE = re.compile(
-    r"\{(?!(?:code|math|mermaid|toctree|include|literalinclude|image|eval-rst)\b)[a-z]"
-)
+_DIRECTIVE = re.compile(r"\{(?!(?:code|math|mermaid|toctree|(?:literal)?include|image)\b)[a-z]")
 
 
 def read_markdown(source: str) -> Iterator[Segment | Replacement]:
@@ -88,10 +85,8 @@ def _count_dead_links(source: str, headings: list[str]) -> int:
 _Frame = tuple[str, str]
 """Text before and after the content of a block of its kind."""
 _CELL: _Frame = ("| ", " |\n|-|")
-_FRAMES = {
-    **{"paragraph_open": ("", ""), "td_open": _CELL, "th_open": _CELL},
-    **{"=": ("", "\n==="), "-": ("", "\n===")},
-}
+_LINED: _Frame = ("", "\n===")
+_FRAMES = {"paragraph_open": ("", ""), "td_open": _CELL, "th_open": _CELL, "=": _LINED, "-": _LINED}
 _RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
 
 
@@ -126,7 +121,7 @@ class _Page:
         if kept:
             yield Replacement(start, start, "", kept)
 
-    def _find_inline(self, token: "Token", before: "Token | None") -> "_Block | None":
+    def _find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
         """Return the block of a token with inline content, or None if its lines are not found."""
         assert token.map, "inline content has lines"
         kind = before.markup or before.type if before else ""
@@ -159,22 +154,20 @@ class _Page:
         around = self.lines[token.map[0] + 1 : token.map[1] + 1]
         has_rule = any(_RULE.match(self.source, start) for start in around)
         pipe = r"\|" if frame == _CELL else "&#124;" if has_rule else "|"
-        return _Block(self.source, token.content, places, self.parser, self.env, frame, pipe)
+        return _Content(self.source, token.content, places, self.parser, self.env, frame, pipe)
 
     def _read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
         """Yield the segments of a block of HTML or a tag of MDX on a line of its own."""
         first = token.content.partition("\n")[0].strip()
-        line = _LINE_END.split(self.source[start:end], maxsplit=1)[0]
-        start += max(line.rfind(first), 0)
+        start = max(self.source.find(first, start, end), start)
         text = self.source[start:end]
         is_html = token.type == "html_block"
         found = read_html(text) if is_html else read_attributes(first, next(scan(first)))
-        lines = [line.strip() for line in text.splitlines()]
-        is_quoted = lines != [line.strip() for line in token.content.splitlines()]
+        is_quoted = token.level > 0 and text.split() != token.content.split()
         for segment in found:
             if segment.raw.startswith("{"):  # an expression of MDX
                 continue
-            if is_quoted and token.level:
+            if is_quoted:
                 yield Replacement(start, start, "", "texts of HTML in quotations")
             else:
                 yield _shift(segment, start)
@@ -196,7 +189,7 @@ _LINK_TITLE = re.compile(r"\s[\"'(][^\n]*[\"')]\s*\)\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _Content:
     """Inline content of a block."""
 
     source: str
@@ -268,8 +261,7 @@ class _Block:
             for attribute in attributes:
                 if attribute.raw[:1] != "{" and "\n" not in attribute.raw:
                     by = self._locate(start + attribute.start) - attribute.start
-                    join = partial(_join_in_cell, attribute.join, pipe)
-                    yield replace(_shift(attribute, by), join=join)
+                    yield replace(_shift(attribute, by), join=_replace_bars(attribute.join, pipe))
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -326,16 +318,12 @@ class _Block:
         return written
 
 
-def _join_in_cell(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) -> str:
-    return join(pieces).replace("|", pipe)
+def _replace_bars(join: Callable[[Pieces], str], pipe: str) -> Callable[[Pieces], str]:
+    return lambda pieces: join(pieces).replace("|", pipe)
 
 
 _Way = tuple[bool, int, int]
-"""Way to write a translation with its markup: marks, spaces and escapes.
-
-Marks: true writes `_` for `*` in emphasis inside emphasis, and the reverse. Spaces: 1, between
-markup and markup; 2, between markup and text too. Escapes: 1, of CommonMark; 2, of dialects too.
-"""
+"""Use of `_` for `*` inside `*` and the reverse; spaces between markup, or between all; escapes."""
 _WAYS: list[_Way] = [*product((False, True), range(3), range(2)), (False, 2, 2), (True, 2, 2)]
 _SPECIAL = {1: re.compile(r"[\\`*_\[\]<>&~!#$]"), 2: re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")}
 
@@ -399,7 +387,6 @@ _BLOCK_START = re.compile(
 )
 _EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
-_ANY_SPACE = re.compile(r"\s+")
 
 
 def _normalize(parts: Iterable[Part]) -> list[str]:
@@ -407,7 +394,7 @@ def _normalize(parts: Iterable[Part]) -> list[str]:
     normalized = [""]
     for part in parts:
         if part.text is not None:
-            normalized[-1] += _ANY_SPACE.sub("", part.text)
+            normalized[-1] += "".join(part.text.split())
         else:
             markup = (part.markup or "").strip(" ").replace(r"\|", "|")
             if _EMPHASIS.fullmatch(markup):
@@ -422,6 +409,5 @@ def _find_untranslated(markup: str, *, is_read: bool) -> str:
         return "wiki links" if has_letters(markup) else ""
     if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
         return "alternative texts"
-    if markup.startswith(("](", "![")) and (title := _LINK_TITLE.search(markup)):
-        return "titles of links" if has_letters(title[0]) else ""
-    return ""
+    title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
+    return "titles of links" if title and has_letters(title[0]) else ""

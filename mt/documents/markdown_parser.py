@@ -36,11 +36,10 @@ _ADMONITION = (
     r"\{(?:admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning|todo|"
     r"dropdown|card|tab-item|topic|sidebar|details|versionadded|versionchanged|deprecated)\}"
 )
-_TITLE_END = r"\s*(?:\{[^{}]*\})?\s*"
+_REST = r"\s*(?:\{[^{}]*\})?\s*"
 _FORMULA_SIGN = r"(?:\\[A-Za-z]|[\^_={}<>]|\w\s*[+*/]\s*\w)"
 _INDENTED = "indented text"
 _FENCE = "fence"
-_FENCE_END = "end of a fence"
 _CODE_END = r"^[)}\]].*$"
 _BLOCKS = [
     (re.compile(opening), re.compile(ending, re.MULTILINE))
@@ -48,14 +47,10 @@ _BLOCKS = [
         (r"(?:!!!|\?\?\?\+?)\s*[\w-]+(?:\s+[\w-]+)*(?:\s+([\"'])(?P<title>.*)\1)?$", _INDENTED),
         (r"===[!+]*\s+([\"'])(?P<title>.*)\1$", _INDENTED),
         (r"\[\^[^\]\s]+\]:(?=$|\s+\S+\s+[^\s\"'(])|:[ \t]+(?=\S)", _INDENTED),
-        (rf"(?P<fence>`{{3,}}|~{{3,}}){_ADMONITION}\s*(?P<title>\S.*)?$", _FENCE),
-        (r"(?:`{3,}|~{3,})$", _FENCE_END),
+        (rf"(?P<fence>`{{3,}}|~{{3,}})(?:{_ADMONITION}\s*(?P<title>\S.*)?)?$", _FENCE),
         (r"\[![A-Za-z][\w-]*(?:\|[^\]]*)?\][-+]?(?:\s+(?P<title>\S.*))?$", ""),
-        (r":{3,}\s*[\w-]+\s*\[(?P<title>.+)\]" + _TITLE_END + "$", ""),
-        (
-            rf":{{3,}}\s*(?:[\w-]+|{_ADMONITION})\s+(?P<title>[^\s={{:\[][^={{]*?){_TITLE_END}:*$",
-            "",
-        ),
+        (r":{3,}\s*[\w-]+\s*\[(?P<title>.+)\]" + _REST + "$", ""),
+        (rf":{{3,}}\s*(?:[\w-]+|{_ADMONITION})\s+(?P<title>[^\s={{:\[][^={{]*?){_REST}:*$", ""),
         (r"/{3,}\s*[\w-]+\s*\|\s*(?P<title>\S.*)$", ""),
         (rf":{{3,}}|(?:{_TEMPLATE}\s*)+$|{_ATTRIBUTES}$|(?=</?[A-Z>]){_JSX}$", ""),
         (r"(?:@?\[(?:TOC|toc)\]|\[\[_?(?:TOC|toc)_?\]\]|\$\{toc\})$", ""),
@@ -70,11 +65,8 @@ _BLOCKS = [
         (r"(?:import|export)\s.*[({\[]$|\{(?:[^}]*[({\[])?$", _CODE_END),
         (r"<[A-Z][\w.]*(?:\s[^<>]*)?\{[^}]*$", r"^\s*[)}\]]*/?>"),
         (r"import\s+(?:[\w*{$][^'\"]*\sfrom\s+)?(['\"])[^'\"]+\1\s*;?$", ""),
-        (
-            r"export\s+(?:(?:const|let|var|type)\s[^=]+=|\{|\*|default\s+(?:\w+;?$|.*[({;])"
-            r"|(?:async\s+)?(?:function|class)\b.*[({])",
-            "",
-        ),
+        (r"export\s+(?:(?:const|let|var|type)\s[^=]+=|[{*]|default\s+(?:\w+;?$|.*[({;]))", ""),
+        (r"export\s+\w+\s.*\{.*\}$", ""),
     )
 ]
 """First line of a block of markup, with a title or not, and its end: "" after this line."""
@@ -170,11 +162,10 @@ def _keep_place(rule: _Rule) -> _Rule:
 
     def wrapped(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
         start, first = state.pos, len(state.tokens)
-        if not rule(state, silent):
-            return False
+        is_match = rule(state, silent)
         tokens, end = state.tokens[first:], state.pos
-        if silent or not tokens:
-            return True
+        if silent or not is_match or not tokens:
+            return is_match
         if tokens[-1].type == "text":  # a token for each mark of emphasis
             for token in reversed(tokens):
                 if end > start:
@@ -223,26 +214,19 @@ def _build_rule(rows: _Rows) -> _Rule:
             label = " ".join((match.groupdict().get("label") or "").split()).lower().upper()
             if label in state.env.get("references", {}):
                 continue
-            if not silent:
-                _push(state, match)
-            state.pos = match.end()
+            limit = state.posMax
+            if not silent and "inner" in pattern.groupindex:
+                state.pos, state.posMax = match.span("inner")
+                state.push("span_open", "", 1).meta["span"] = match.start(), state.pos
+                state.md.inline.tokenize(state)
+                state.push("span_close", "", -1).meta["span"] = match.end("inner"), match.end()
+            elif not silent:
+                state.push("dialect", "", 0).meta["span"] = match.span()
+            state.pos, state.posMax = match.end(), limit
             return True
         return False
 
     return read
-
-
-def _push(state: "StateInline", match: re.Match[str]) -> None:
-    """Add the token of a match, or those around and of the text inside it."""
-    if "inner" not in match.re.groupindex:
-        state.push("dialect", "", 0).meta["span"] = match.span()
-        return
-    limit = state.posMax
-    state.pos, state.posMax = match.span("inner")
-    state.push("span_open", "", 1).meta["span"] = match.start(), state.pos
-    state.md.inline.tokenize(state)
-    state.push("span_close", "", -1).meta["span"] = match.end("inner"), match.end()
-    state.posMax = limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +249,9 @@ def read_parts(parser: "MarkdownIt", content: str, env: dict[str, Any]) -> list[
     parts: list[Part] = []
     end = 0
     for token in sorted(spans, key=lambda token: token.meta["span"]):
+        if token.meta["span"][0] < end:  # inside an element that is not translated
+            continue
         for part in _read_token(token, content):
-            if part.start < end:  # inside an element that is not translated
-                continue
             if end < part.start:
                 parts.append(Part(end, part.start, content[end : part.start]))
             parts.append(part)
@@ -305,11 +289,10 @@ _TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
 def find_tag_kind(markup: str) -> TagKind:
     """Return the kind of a tag of HTML or MDX, or of an element that is not translated."""
     name = _TAG_NAME.match(markup)
-    if not name or name[1].lower() == "br":
-        return "break" if name else "single"
-    if markup.endswith("/>") or name[1].lower() in VOID or markup.find("<", 1) > 0:
-        return "single"
-    return "close" if markup.startswith("</") else "open"
+    if name and name[1].lower() == "br":
+        return "break"
+    is_single = not name or name[1].lower() in VOID or markup.endswith("/>") or "</" in markup[1:]
+    return "single" if is_single else "close" if markup.startswith("</") else "open"
 
 
 def _get_line(state: "StateBlock", number: int) -> str:
@@ -340,15 +323,13 @@ def _find_end(
 ) -> int:
     """Return the number of the line after markup that begins with a match, 0 if it is text."""
     fence_ends = state.env.setdefault("fence_ends", set())
-    is_block = not ending.pattern
-    if ending.pattern == _FENCE:
+    is_block = not ending.pattern or start in fence_ends
+    if ending.pattern == _FENCE and "{" in match[0]:
         closing = re.compile(rf"{match['fence']}{match['fence'][0]}*$")
-        lines = range(start + 1, end)
-        fence_end = next((line for line in lines if closing.match(_get_line(state, line))), 0)
-        fence_ends.add(fence_end)
-        is_block = fence_end > 0
-    elif ending.pattern == _FENCE_END:
-        is_block = start in fence_ends
+        lines = range(start + 1, min(end, start + _LONGEST))
+        last = next((line for line in lines if closing.match(_get_line(state, line))), 0)
+        fence_ends.add(last)
+        is_block = last > 0
     elif ending.pattern == _INDENTED:
         indent = state.sCount[start] + _TEXT_INDENT
         is_block = (
@@ -356,7 +337,7 @@ def _find_end(
             or bool(match.groupdict().get("title"))
             or (start + 1 < end and (state.isEmpty(start + 1) or state.sCount[start + 1] >= indent))
         )
-    elif ending.pattern:
+    elif ending.pattern and ending.pattern != _FENCE:
         limit = min(end, start + _LONGEST)
         first = state.bMarks[start] + state.tShift[start] + match.end()
         found = ending.search(state.src, first, state.eMarks[limit - 1])
