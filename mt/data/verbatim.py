@@ -40,6 +40,11 @@ def copied_parts(text: str) -> list[str]:
     return [part[0] for part in _COPIED.finditer(text)]
 
 
+def copied_spans(text: str) -> list[tuple[int, int]]:
+    """Return the places of the copied parts of a text: start and end."""
+    return [part.span() for part in _COPIED.finditer(text)]
+
+
 def without_copied(text: str) -> str:
     """Return a text with a space in place of each copied part."""
     return _COPIED.sub(" ", text) if _HINT.search(text) else text

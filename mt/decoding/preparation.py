@@ -19,7 +19,7 @@ from mt.data.sentences import (
     words_of,
 )
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import change_words, copied_parts
+from mt.data.verbatim import change_words, copied_parts, copied_spans
 from mt.errors import UserError
 from mt.languages import base_language, in_lower_case, in_upper_case, joiner_of, script_of
 from mt.runs import LineShape
@@ -202,9 +202,10 @@ class Preparation:
         The usual gap between sentences of the source language becomes that of the target language.
         """
         usual, joiner = joiner_of(self.direction.source), joiner_of(self.direction.target)
+        repairs = self.decoding.repair == "on" and not prefix.ids
         inputs: list[SearchInput] = []
         gaps: list[str] = []
-        cut = ""
+        cut = copied = ""
         all_gaps: Iterable[str] = line.sentences.gaps
         if self.tokenizer.source.is_normal:
             all_gaps = map(_visible_gap, all_gaps)
@@ -213,14 +214,21 @@ class Preparation:
         for index, (sentence, text, ids, gap) in enumerate(rows):
             parts = [(text, ids)]
             if len(ids) > self.longest_source:
-                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
+                texts = split_line(
+                    text, self.longest_source, count_tokens=self._count_tokens, keep_copied=repairs
+                )
                 parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(parts)} parts"
             if index and usual != joiner and (gap == usual or (usual and _is_other_space(gap))):
                 gap = joiner
-            gaps += [gap, *[joiner] * (len(parts) - 1)]
             for part, tokens in parts:
+                if repairs and not words_of(part):  # an address without a place to cut it
+                    copied += gap + part
+                    gap = " "
+                    continue
+                gaps.append(copied + gap)
+                copied, gap = "", joiner
                 forced = () if inputs else prefix.ids
                 inputs.append(SearchInput(part, tokens, forced, from_capitals=text != sentence))
         if prefix.ids:
@@ -231,7 +239,7 @@ class Preparation:
             text=line.text,
             sentences=line.sentences.texts,
             inputs=inputs,
-            gaps=[*map(in_one_line, [*gaps, after])],
+            gaps=[*map(in_one_line, [*gaps, copied + after])],
             notes=line.notes + prefix.notes,
             cut=cut,
             is_foreign=line.is_foreign,
@@ -262,6 +270,11 @@ def _cut(line: str, parts: Iterable[tuple[str, str]], sentences: Sentences) -> S
         texts.append(line[start:stop])
         end, position = stop, position + len(gap + text)
     return Sentences(tuple(texts), (*gaps, line[end:]))
+
+
+def _marks_end(text: str, start: int) -> int:
+    """Return the end of a run of marks."""
+    return next((i for i in range(start, len(text)) if text[i].isalnum()), len(text))
 
 
 def _visible_gap(gap: str) -> str:
@@ -329,21 +342,25 @@ CountTokens = Callable[[Sequence[str]], list[int]]
 """Return the number of tokens of each text, including EOS."""
 
 
-def split_line(line: str, longest: int, *, count_tokens: CountTokens) -> list[str]:
+def split_line(
+    line: str, longest: int, *, count_tokens: CountTokens, keep_copied: bool = False
+) -> list[str]:
     """Split a line into parts of at most `longest` tokens, including EOS.
 
     Lines are cut at sentence ends, then clause ends, then spaces, then between characters.
     Neighbouring segments are joined as long as they fit. White space at the cuts is dropped. Only a
-    single character that has more than `longest` tokens exceeds the limit.
+    single character that has more than `longest` tokens exceeds the limit, and with `keep_copied` a
+    long address, which is a part by itself.
     """
-    splitter = _Splitter(longest, count_tokens)
+    splitter = _Splitter(longest, count_tokens, keep_copied=keep_copied)
     return [part for part in map(str.strip, splitter.split(line, _CUTS)) if part]
 
 
 class _Splitter:
-    def __init__(self, longest: int, count_tokens: CountTokens) -> None:
+    def __init__(self, longest: int, count_tokens: CountTokens, *, keep_copied: bool) -> None:
         self.longest = longest
         self.count_tokens = count_tokens
+        self.keep_copied = keep_copied
 
     def split(self, text: str, cuts: Sequence[re.Pattern[str]]) -> Iterator[str]:
         """Yield the parts of a text: cut by the first of `cuts`, long segments by the next ones."""
@@ -380,6 +397,11 @@ class _Splitter:
     def _between_characters(self, text: str) -> Iterator[str]:
         while text:
             length = self._fitting_length(text)
+            for start, end in copied_spans(text) if self.keep_copied else ():
+                if start < length < end:
+                    is_first = not words_of(text[:start])
+                    length = _marks_end(text, end) if is_first else start
+                    break
             yield text[:length]
             text = text[length:]
 

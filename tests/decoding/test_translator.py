@@ -15,6 +15,8 @@ from mt.runs import LineShape
 from mt.special_ids import EOS
 from tests.decoding.fakes import INVALID, UpperCase, build_translator, text_of, upper
 
+LONG_ADDRESS = "https://www.example.org/a/b_c.html?d=1&e=%20"
+
 
 def test_every_line_gives_one_line_in_order() -> None:
     engine = UpperCase()
@@ -53,6 +55,21 @@ def test_only_lines_beyond_the_longest_source_are_split() -> None:
     assert (fitting.status, fitting.notes) == ("ok", ())
     note = "21 tokens, the model supports up to 20: translated in 2 parts"
     assert (longer.status, longer.notes) == ("split", (note,))
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (f"see {LONG_ADDRESS} at one", f"SEE {LONG_ADDRESS} AT ONE"),
+        (f"see ({LONG_ADDRESS}), now", f"SEE ({LONG_ADDRESS}), NOW"),
+        (f"see {LONG_ADDRESS}.", f"SEE {LONG_ADDRESS}."),
+        (f"{LONG_ADDRESS} {LONG_ADDRESS} is it", f"{LONG_ADDRESS} {LONG_ADDRESS} IS IT"),
+        (f"请看{LONG_ADDRESS}", f"请看 {LONG_ADDRESS}"),
+    ],
+)
+def test_addresses_longer_than_the_model_supports_are_copied(line: str, text: str) -> None:
+    [translation] = build_translator(UpperCase(), language="de").stream([line])
+    assert (translation.text, translation.status) == (text, "split")
 
 
 def test_line_ends_in_the_output_become_a_space() -> None:
