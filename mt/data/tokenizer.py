@@ -319,7 +319,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
     path = folder / _MANIFEST
     if not folder.is_dir():
         raise RunError(f"{folder}: no such folder")
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise RunError(f"{folder}: no tokenizer is here (`{_MANIFEST}` is missing)")
     manifest = read_json(path, TokenizerManifest)
     if manifest.format != _FORMAT or list(manifest.sha256) not in LAYOUTS:

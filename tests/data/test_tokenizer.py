@@ -87,6 +87,9 @@ def test_missing_tokenizer_is_named(tmp_path: Path) -> None:
         copy_tokenizer(tmp_path / "nowhere", tmp_path / "copy")
     with pytest.raises(RunError, match=r"no tokenizer is here"):
         copy_tokenizer(tmp_path, tmp_path / "copy")
+    (tmp_path / "tokenizer.json").symlink_to("gone")
+    with pytest.raises(RunError, match=r"tokenizer.json: is a link to gone, which is not there"):
+        copy_tokenizer(tmp_path, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
