@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from mt.config import Config, TrainingConfig
+from mt.config import TrainingConfig
 from mt.config.loading import dump_config, load_config
 from mt.config.training import LoraConfig
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
@@ -158,13 +158,13 @@ class _Described:
         return cls(data.tokenizer, data.store.longest_source, data.line_shape, data.pair_counts)
 
     @classmethod
-    def read(cls, folder: RunFolder, config: Config) -> "_Described":
-        """Return the data of a run; before its end, the length is the limit of the config."""
+    def read(cls, folder: RunFolder, max_tokens: int) -> "_Described":
+        """Return the data of a run; before its end, the length is the limit of its data."""
         record, pairs = ModelRecord.read(folder.path), dict[str, int]()
         if is_finished(folder.path):
             pairs = dict(read_json(folder.model, Provenance).pairs)
         tokenizer = Tokenizer.load(folder.tokenizer, record.tokenizer)
-        longest = record.longest_source or config.data.max_tokens
+        longest = record.longest_source or max_tokens
         return cls(tokenizer, longest, record.line_shape, pairs)
 
     @property
@@ -231,7 +231,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
         described = _Described.of(data)
     except DataError as error:
         _logger.warning("%s; so the mean is not validated", error)
-        described = _Described.read(folder, config)
+        described = _Described.read(folder, config.data.max_tokens)
     plain = config.training.changed(compile="off", ema_decay=None)  # for validation only
     model = new_model(config.model, described.vocabularies, where)
     learner = build_learner(config.changed(training=plain), model, where)

@@ -5,7 +5,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -205,7 +205,11 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
             section, name = key.split(".")
             values[key] = getattr(getattr(stored, section), name)
         config = with_values(config, values)
-        folder.changes = _accepted_changes(folder, stored, config)
+        before, after = stored.split_tags("valid"), config.split_tags("valid")
+        unused = [f"decoding.{key}" for key in after if before[key] == after[key]]
+        ended = ["training.budget"] if config.training.budget is None else []
+        changed = find_differences(stored.flat(), config.flat())
+        folder.changes = _accepted_changes(folder, changed, (*_CHANGEABLE, *unused, *ended))
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
@@ -262,14 +266,12 @@ def _end_by_budget(
     return {"training.max_updates": last}
 
 
-def _accepted_changes(folder: RunFolder, stored: Config, config: Config) -> list[str]:
+def _accepted_changes(
+    folder: RunFolder, changed: Mapping[str, tuple[object, object]], changeable: Iterable[str]
+) -> list[str]:
     """Return a line for each changed key; raise RunError for a key that a run may not change."""
-    changed = find_differences(stored.flat(), config.flat())
     lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
-    before, after = stored.split_tags("valid"), config.split_tags("valid")
-    unused = [f"decoding.{key}" for key in after if before[key] == after[key]]
-    ended = ["training.budget"] if config.training.budget is None else []
-    free = tuple(f"{key}." for key in (*_CHANGEABLE, *unused, *ended))
+    free = tuple(f"{key}." for key in changeable)
     fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
     if fixed:
         ranks = any(line.startswith("decoding.") for line in fixed)
