@@ -191,6 +191,14 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None])
         taken.append(path)
 
 
+def check_output_files(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
+    """Check outputs as `check_outputs` does; raise UserError for a path that cannot be a file."""
+    paths = [path for path in outputs if path]
+    check_outputs(paths, inputs)
+    for path in paths:
+        check_output(path)
+
+
 def is_same(path: Path, other: Path) -> bool:
     """Return True for two names of one file or folder, which need not exist."""
     with suppress(OSError, ValueError):

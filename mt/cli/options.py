@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from mt.errors import UserError
-from mt.files import check_output, check_outputs, is_same, write_json, write_text
+from mt.files import check_output_files, check_outputs, is_same, write_json, write_text
 from mt.runs import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ def check_report_files(files: Sequence[Path], inputs: Sequence[Path | None]) -> 
     """Raise UserError for a report that would replace an input, or that cannot be written."""
     from mt.tables import check_html_package
 
-    check_outputs(files, inputs)
+    check_output_files(files, inputs)
     for file in files:
-        check_output(file)
         if file.suffix not in {".json", ".html"}:
             raise UserError(f"{file}: a report is a file .json or .html")
         if file.suffix == ".html":

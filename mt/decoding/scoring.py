@@ -25,8 +25,7 @@ from mt.decoding.text_files import (
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.files import (
-    check_output,
-    check_outputs,
+    check_output_files,
     name_errors,
     require_file,
     require_regular_file,
@@ -125,9 +124,7 @@ def write_scores(
     With `shard`, score a part of the lines; return None if other parts are missing. See
     `mt.decoding.shards`.
     """
-    check_outputs([job.output], [job.sources, job.targets])
-    if job.output:
-        check_output(job.output)
+    check_output_files([job.output], [job.sources, job.targets])
     if shard is not None:
         return _write_shard(run, job, shard, overrides, device)
     totals = Totals()

@@ -37,8 +37,7 @@ from mt.decoding.translator import (
 )
 from mt.errors import DataError, UserError
 from mt.files import (
-    check_output,
-    check_outputs,
+    check_output_files,
     is_special,
     replace_file,
     require_file,
@@ -316,9 +315,7 @@ def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
         require_file(path)
-    for path in filter(None, (job.output, job.report)):
-        check_output(path)
-    check_outputs([job.output, job.report], [job.input, job.prefixes])
+    check_output_files([job.output, job.report], [job.input, job.prefixes])
     for path in filter(None, (job.input, job.prefixes)):
         if path.is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text

@@ -35,10 +35,12 @@ from mt.documents.segments import (
     RefusedTranslationError,
     Replacement,
     TranslatedLine,
+    count_kept,
+    format_kept,
 )
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
-from mt.files import check_output, check_outputs, require_file
+from mt.files import check_output_files, require_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +255,7 @@ def translate_document(
         raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
     if job.fuzzy and job.format != "po":
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
-    check_outputs([job.output, job.report], [job.input and require_file(job.input)])
-    for path in filter(None, (job.output, job.report)):
-        check_output(path)
+    check_output_files([job.output, job.report], [job.input and require_file(job.input)])
     name = str(job.input or "stdin")
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
@@ -290,19 +290,16 @@ def translate_document(
 def _count_texts(document: SourceDocument, options: Options) -> int:
     """Return the number of texts to translate; log the number of those that stay as they are."""
     total, kept = 0, Counter[str]()
-    for item in document.read_items(options):
+    for item in count_kept(document.read_items(options), kept):
         total += len(item.texts)
         if any(len(text.text) > LONGEST_LINE for text in item.texts):
             raise DataError(
                 f"{options.name}: text {total} has more than {LONGEST_LINE:,} characters; divide it"
             )
-        if isinstance(item, Replacement) and item.kept:
-            kept[item.kept] += 1
         if isinstance(item, Replacement) and item.note:
             _logger.info("%s: %s", options.name, item.note)
     if kept:
-        counts = ", ".join(f"{count} {reason}" for reason, count in kept.items())
-        _logger.info("%s: not translated: %s", options.name, counts)
+        _logger.info("%s: not translated: %s", options.name, format_kept(kept))
     return total
 
 

@@ -128,13 +128,13 @@ def _read_tag(source: str, start: int, *, xml: bool) -> MarkupToken:
     return MarkupToken(kind, start, end.end(), name, tuple(attributes))
 
 
-_REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 
 
 def add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
     """Add a text with character references; references without a meaning become tags."""
     source = builder.source
-    for match in _REFERENCE.finditer(source, start, end):
+    for match in REFERENCE.finditer(source, start, end):
         if unescape(match[0]) == match[0]:
             builder.add_text(start, match.start(), unescape(source[start : match.start()]))
             builder.add_tag(match.start(), match.end(), "single")
@@ -205,7 +205,7 @@ _READING_END = {
 }
 """End of a reading; its end tag may be missing."""
 _LINK = re.compile(r"</?a[\s>]", re.IGNORECASE)
-_LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
+LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
 _LABELLED = frozenset({"option", "optgroup", "track"})
 _BUTTONS = frozenset({"button", "reset", "submit"})
@@ -246,7 +246,7 @@ def _read_part(
             tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
             inner = ()
         elif token.name == "br":
-            if not line or _LAST_MARK.search(line):
+            if not line or LAST_MARK.search(line):
                 yield from finish()
             kind, line = "break", ""
         elif is_inline and is_element and token.name in _COMPOUND:

@@ -13,6 +13,7 @@ from mt.data.placeholders import GENERAL, Syntax
 from mt.documents.html import (
     INLINE,
     KNOWN,
+    REFERENCE,
     VOID,
     MarkupToken,
     find_inline,
@@ -35,7 +36,6 @@ from mt.documents.tags import TagKind
 _ANY_TAG = re.compile(
     r"<!--.*?-->|<(/?)([A-Za-z0-9][\w:.-]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*?(/?)>", re.DOTALL
 )
-_REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _NEW_TEXT = re.compile(r"\n[ \t]*|(?<!\S)\|(?=\s)")
 """Border of texts: a line end that lower case does not follow, or a bar, as between plurals."""
 _LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–—]|\d{1,3}[.)]|#{2,6}|#(?=\s+[^\W\da-z]))\s++)+")
@@ -88,9 +88,10 @@ def embed(
 
 def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
     """Yield the lines of a text; a line that begins in lower case continues the last one."""
-    join = partial(_join, _find_escapes(text, quotes=syntax.quotes and not has_branches(text)))
+    is_message = has_branches(text)
+    join = partial(_join, _find_escapes(text, quotes=syntax.quotes and not is_message))
     builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
-    if has_branches(text):
+    if is_message:
         builder.add_text(0, len(text))
         yield from finish_message(builder)
         return
@@ -164,7 +165,7 @@ def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
 def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
     mark = None if builder.fragments else _LIST_MARK.match(builder.source, start, end)
     start = mark.end() if mark else start
-    text = _REFERENCE.sub(lambda match: unescape(match[0]), builder.source[start:end])
+    text = REFERENCE.sub(lambda match: unescape(match[0]), builder.source[start:end])
     builder.add_text(start, end, text.replace("''", "'") if builder.syntax.quotes else text)
 
 
@@ -173,7 +174,7 @@ def _find_escapes(source: str, *, quotes: bool) -> dict[int, str]:
     references = {"<": "&lt;"} if _find_tags(source) else {}
     if quotes:
         references["'"] = "''"
-    for match in _REFERENCE.finditer(source):
+    for match in REFERENCE.finditer(source):
         if len(character := unescape(match[0])) == 1:
             references[character] = match[0]
     return str.maketrans(references)

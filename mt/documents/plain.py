@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate, chain
 
 from mt.data.sentences import split_sentences
-from mt.documents.html import add_characters, escape_text
+from mt.documents.html import LAST_MARK, add_characters, escape_text
 from mt.documents.inline import embed
 from mt.documents.segments import (
     Item,
@@ -21,7 +21,6 @@ from mt.documents.segments import (
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
-from mt.languages import FINAL_MARKS
 from mt.tables import make_printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -204,10 +203,8 @@ _DASH = re.compile(r"\s*(?:[-–—]+(?![-–—\d])|>>+|#(?=\s))\s*")
 _NAME = re.compile(r"\s*([^\s:：<>{}][^:：<>{}]{0,39}?)\s*(?:[:：]\s+|：)")
 _NOTE = re.compile(r"[\[(（【［][^\])）】］]*[\])）】］]")
 """Sound or name of a speaker in brackets."""
-_NOTHING = re.compile("(?!)")
 _MOST_WORDS = 4
 """Words of the name of a speaker."""
-_LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 
 
 def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[Item]:
@@ -303,10 +300,9 @@ def _split_cue(
     A line with several speakers, each behind a dash, is divided. So are lines with `\\N` in SubRip.
     """
     for start, end in lines:
-        divided = _NEXT_SPEAKER if _DASH.match(source, start, end) else _NOTHING
-        ends: list[tuple[tuple[int, int], tuple[int, int] | None]] = [
-            (match.span(), None) for match in divided.finditer(source, start, end)
-        ]
+        ends: list[tuple[tuple[int, int], tuple[int, int] | None]] = []
+        if _DASH.match(source, start, end):
+            ends += [(match.span(), None) for match in _NEXT_SPEAKER.finditer(source, start, end)]
         for match in () if is_vtt else _LINE_END.finditer(source, start, end):
             ends.append((match.span(), match.span()))
         line_end = None
@@ -342,7 +338,7 @@ def _is_border(text: str, following: str, language: str) -> bool:
     is_voice = name and not any(word[:1].islower() for word in name[1].split()[:_MOST_WORDS])
     if is_voice or _NOTE.match(following) or _NOTE.fullmatch(text):
         return True
-    if not _LAST_MARK.search(text):
+    if not LAST_MARK.search(text):
         return False
     sentences = split_sentences(f"{text} {following}", language)
     lengths = map(len, chain(*zip(sentences.gaps, sentences.texts, strict=False)))

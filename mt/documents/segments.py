@@ -2,7 +2,8 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -172,11 +173,8 @@ class Entry:
 
     def render(self, translations: Iterator[TranslatedLine]) -> str:
         """Return the changed part of the document; raise the errors of its items."""
-        rendered, end = [], self.start
-        for item in self.items:
-            rendered += [self.source[end : item.start], item.render(translations)]
-            end = item.end
-        return "".join(rendered)
+        edits = [(item.start, item.end, item.render(translations)) for item in self.items]
+        return _apply_edits(self.source[self.start : self.end], self.start, edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +218,19 @@ class Options:
     target: str
     column: str | None = None
     fuzzy: bool = False
+
+
+def count_kept(items: Iterable[Item], kept: Counter[str]) -> Iterator[Item]:
+    """Yield items, and count the texts that are not offered for translation by their noun."""
+    for item in items:
+        if isinstance(item, Replacement) and item.kept:
+            kept[item.kept] += 1
+        yield item
+
+
+def format_kept(kept: Mapping[str, int]) -> str:
+    """Return counts of texts that stay as they are, such as "2 fuzzy messages"."""
+    return ", ".join(f"{count} {noun}" for noun, count in kept.items())
 
 
 Reader = Callable[[str, Options], Iterator[Item]]

@@ -23,7 +23,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
-from mt.documents.segments import DocumentText, Options, Replacement, TranslatedLine
+from mt.documents.segments import DocumentText, Options, TranslatedLine, count_kept
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import require_file
 from mt.tables import make_printable
@@ -305,10 +305,8 @@ def read_file(
 def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     texts: list[DocumentText] = []
     kept = collections.Counter[str]()
-    for item in document.read_items(options):
+    for item in count_kept(document.read_items(options), kept):
         texts += item.texts
-        if isinstance(item, Replacement) and item.kept:
-            kept[item.kept] += 1
 
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
         return b"".join(document.translate(options, lambda _: iter(lines), refuse))

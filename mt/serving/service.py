@@ -23,7 +23,7 @@ from mt import __version__
 from mt.config.data import Direction
 from mt.decoding.translator import Status
 from mt.documents.document import SUFFIXES
-from mt.documents.segments import TranslatedLine
+from mt.documents.segments import TranslatedLine, format_kept
 from mt.errors import DataError, did_you_mean
 from mt.serving.batching import (
     Batcher,
@@ -382,8 +382,7 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
                 file.join, texts, lambda numbers, _: kept.update({_REFUSED: len(numbers)})
             )
             if kept:
-                counts = ", ".join(f"{count} {reason}" for reason, count in kept.items())
-                headers["X-Not-Translated"] = counts.encode("ascii", "replace").decode()
+                headers["X-Not-Translated"] = format_kept(kept).encode("ascii", "replace").decode()
             return Response(translated, 200, headers, _BYTES)
 
 

@@ -295,7 +295,7 @@ class Trainer:
         self.validations = {u: each for u, each in self.validations.items() if u in kept}
 
     def validate(self) -> Ranked:
-        """Validate, log and journal the result, and return what ranks the checkpoint.
+        """Validate, log and journal the result, and return the rank of the checkpoint.
 
         Raises DivergedError if the model's output is not finite.
         """
