@@ -87,6 +87,9 @@ _Frame = tuple[str, str]
 _CELL: _Frame = ("| ", " |\n|-|")
 _LINED: _Frame = ("", "\n===")
 _FRAMES = {"paragraph_open": ("", ""), "td_open": _CELL, "th_open": _CELL, "=": _LINED, "-": _LINED}
+_FOOTNOTE = re.compile(r"[\s>]*\[\^[^\]\s]+\]:")
+_NUMBERED = re.compile(r"\n[ >]*\d{1,9}[.)](?=\s)")
+"""Line of a paragraph that some readers take for an item of a list, below a footnote."""
 _RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
 
 
@@ -108,7 +111,10 @@ class _Page:
         start = max(start, self.end)
         kept = ""
         if token.type == "inline":
-            if block := self._find_inline(token, before):
+            above = self.source[self.lines[max(token.map[0] - 1, 0)] : start] if token.map else ""
+            if _FOOTNOTE.match(above) and _NUMBERED.search(token.content):
+                kept = "paragraphs below footnotes"
+            elif block := self._find_inline(token, before):
                 yield from block.read_segment()
             elif has_letters(token.content):
                 kept = "blocks of an unknown form"

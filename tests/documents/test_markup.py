@@ -11,7 +11,7 @@ from random import Random
 from time import process_time
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -535,6 +535,7 @@ LINES = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
+@example(["+ plus", "[^1]: note", "text with `code` and **bold** words", "2) two"], "\n", False)
 @given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_any_markdown_keeps_its_blocks(lines: list[str], end: str, last: bool) -> None:
     assume(lines[:1] != ["---"])  # front matter, which CommonMark does not know
