@@ -50,7 +50,7 @@ test-fast: setup ## run the tests of model, data, loss, search and config: use i
 test-fast: FAST := tests/model tests/config --ignore tests/config/test_round_trip.py tests/data tests/training/test_loss.py tests/decoding/test_search.py tests/test_one_sentence.py
 
 test: setup ## run the tests that need no network, no GPU and only minutes
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile ci # the same examples in each run
 
 test-slow: setup ## run the long tests: killed trainings, real corpora, memory
 	$(BIN)/pytest -m slow

@@ -58,9 +58,7 @@ def normalize_target(text: str) -> str:
     It keeps the spaces, widths and marks that its readers expect, such as the no-break spaces of
     French, and loses line ends, soft hyphens, word joiners and byte order marks.
     """
-    if not text.isascii():
-        text = _IN_TARGETS.sub(lambda match: "" if match[0] in _JUNK else " ", text)
-    return _compose(text)
+    return _compose(_IN_TARGETS.sub(lambda match: "" if match[0] in _JUNK else " ", text))
 
 
 def _compose(text: str) -> str:

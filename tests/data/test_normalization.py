@@ -64,6 +64,7 @@ MIXED = st.text(
 
 @given(MIXED | LINES_OF_TEXT)
 @example("a \xad b")
+@example("\x1f0¹")
 @example("\ufeff　Ａ， ｂ")
 def test_a_form_is_final_and_its_parts_give_it(text: str) -> None:
     composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
