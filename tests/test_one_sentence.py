@@ -76,9 +76,9 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert example.target.tolist() == target_ids
 
     # An update and its batch (mt/data/batches.py): all four pairs fit into one.
-    (planned,) = plan_updates(store.lengths, 4096, seed=config.seed, epoch=0)
-    assert sorted(planned.tolist()) == [0, 1, 2, 3]
-    ((micro_batch,),) = split_update(planned, store.lengths, max_tokens_per_batch=4096, ranks=1)
+    ((run,),) = plan_updates(store.lengths, 400, seed=config.seed, epoch=0)
+    assert sorted(run.tolist()) == [0, 1, 2, 3]
+    ((micro_batch,),) = split_update([run], store.lengths, max_tokens_per_batch=4096, ranks=1)
     batch = collate(store.examples(micro_batch))
     row = batch.index.tolist().index(1)
     source_width, target_width = store.lengths.max(axis=0).tolist()

@@ -156,10 +156,11 @@ def planned(
     """Yield updates without end, as training plans and cuts them."""
     for epoch in count():
         plan = plan_updates(drawn, target_tokens, seed=1, epoch=epoch)
-        for number, indices in enumerate(plan):
-            (parts,) = split_update(indices, drawn, max_tokens_per_batch=max_tokens, ranks=1)
+        for number, update in enumerate(plan):
+            (parts,) = split_update(update, drawn, max_tokens_per_batch=max_tokens, ranks=1)
             batches = [collate([pairs[index] for index in part]) for part in parts]
             if device.type == "cuda":
                 batches = [batch.pinned() for batch in batches]
-            source, target = drawn[indices].sum(axis=0, dtype=int)[[SOURCE, TARGET]].tolist()
+            lengths = drawn[np.concatenate(update)].sum(axis=0, dtype=int)
+            source, target = lengths[[SOURCE, TARGET]].tolist()
             yield PlannedUpdate(epoch, number, batches, TokenCounts(source, target))

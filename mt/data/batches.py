@@ -17,18 +17,27 @@ Lengths = NDArray[np.int32]
 Counts = NDArray[np.int32]
 """[N] Tokens of one side of each pair, or of its longer side."""
 
+Update = list[Indices]
+"""Sentences of an update, in runs of similar lengths: no batch has sentences of two runs."""
+
 SOURCE, TARGET = 0, 1
+_RUN_TOKENS = 500
+"""Least number of target tokens in a run; a smaller batch costs more time for each token."""
+_MOST_RUNS = 4
+"""Largest number of runs in an update."""
 
 
 def plan_updates(
     lengths: Lengths, target_tokens_per_update: int, *, seed: int, epoch: int
-) -> list[Indices]:
-    """Return the sentences of each update of an epoch; each sentence is in exactly one.
+) -> list[Update]:
+    """Return the updates of an epoch; each sentence is in exactly one.
 
-    An update holds sentences of similar length on both sides, so that little padding is needed.
-    Updates have equal numbers of target tokens up to one sentence, as near to
-    `target_tokens_per_update` as a whole number of updates allows; there is no small last update.
-    The plan follows from `lengths`, `seed` and `epoch` alone, on any hardware.
+    An update has one run of sentences for each 500 target tokens, at most four. A run has sentences
+    of similar length on both sides, so that little padding is needed; four runs in turn, of one
+    update or of several, are one from each quarter of the corpus by length. Updates have equal
+    numbers of target tokens up to a sentence for each run, as near to `target_tokens_per_update` as
+    a whole number of updates allows; there is no small last update. The plan follows from
+    `lengths`, `seed` and `epoch` alone, on any hardware.
     """
     assert target_tokens_per_update > 0
     if len(lengths) == 0:
@@ -36,9 +45,21 @@ def plan_updates(
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
     total = int(lengths[:, TARGET].sum(dtype=np.int64))
     count = max(1, round(total / target_tokens_per_update))
-    order = _snake(lengths, strips=max(1, round(count**0.5)), random=random)
-    updates = _cut_evenly(order, lengths[order, TARGET], parts=count)
-    return [updates[number] for number in random.permutation(len(updates))]
+    each = min(max(target_tokens_per_update // _RUN_TOKENS, 1), _MOST_RUNS)
+    order = _snake(lengths, strips=max(1, round((count * each) ** 0.5)), random=random)
+    runs = _cut_evenly(order, lengths[order, TARGET], parts=count * each)
+    groups = np.array_split(_interleave(len(runs), random), count)
+    updates = ([runs[index] for index in group if len(runs[index])] for group in groups)
+    return [update for update in updates if update]
+
+
+def _interleave(count: int, random: np.random.Generator) -> Indices:
+    """Return the indices of `count` runs in rounds: one of each quarter of them, shuffled."""
+    places = [
+        random.permutation(len(quarter)) + random.random(len(quarter))
+        for quarter in np.array_split(np.arange(count), _MOST_RUNS)
+    ]
+    return np.argsort(np.concatenate(places))
 
 
 def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Indices:
@@ -61,28 +82,41 @@ def _cut_evenly(order: Indices, tokens: Counts, *, parts: int) -> list[Indices]:
     """Cut where the running sum of `tokens` is nearest to a multiple of total / `parts`."""
     middles = np.cumsum(tokens, dtype=np.int64) - tokens / 2
     shares = np.arange(1, parts) * (tokens.sum(dtype=np.int64) / parts)
-    return [part for part in np.split(order, np.searchsorted(middles, shares)) if len(part)]
+    return np.split(order, np.searchsorted(middles, shares))
 
 
 def split_update(
-    update: Indices, lengths: Lengths, *, max_tokens_per_batch: int, ranks: int
+    update: Update, lengths: Lengths, *, max_tokens_per_batch: int, ranks: int
 ) -> list[list[Indices]]:
     """Cut an update into micro-batches: for each rank, the sentences of each of its batches.
 
-    Each sentence is in exactly one batch. No batch has more than `max_tokens_per_batch` padded
-    positions, rows x the longest side. The number of batches is the smallest possible, rounded up
-    to a multiple of `ranks`, and their padded sizes are similar. If the update has fewer sentences
-    than batches, some ranks get fewer or none.
+    Each sentence is in exactly one batch, with others of its run. No batch has more than
+    `max_tokens_per_batch` padded positions, rows x the longest side. Each run has the smallest
+    possible number of batches, and their padded sizes are similar; the runs with the largest
+    batches get more, up to a multiple of `ranks` in all. If the update has fewer sentences than
+    batches, some ranks get fewer or none.
     """
-    longest = lengths[update].max(axis=1)
-    descending = np.argsort(-longest, kind="stable")
-    longest = longest[descending]
     assert ranks > 0
-    assert len(update) == 0 or longest[0] <= max_tokens_per_batch, "a sentence exceeds the budget"
-    fewest = len(_greedy_starts(longest, max_tokens_per_batch))
-    parts = min(-(-fewest // ranks) * ranks, len(update))
-    starts = _balanced_starts(longest, parts=parts, budget=max_tokens_per_batch)
-    batches = np.split(update[descending], starts[1:]) if parts else []
+    runs, longest = [], []
+    for run in update:
+        sides = lengths[run].max(axis=1)
+        descending = np.argsort(-sides, kind="stable")
+        runs.append(run[descending])
+        longest.append(sides[descending])
+    assert all(sides[0] <= max_tokens_per_batch for sides in longest), "a sentence exceeds a batch"
+    parts = [len(_greedy_starts(sides, max_tokens_per_batch)) for sides in longest]
+    while sum(parts) % ranks:
+        sizes = [
+            float(sides.sum()) / count if count < len(sides) else 0.0
+            for sides, count in zip(longest, parts, strict=True)
+        ]
+        if not any(sizes):
+            break
+        parts[int(np.argmax(sizes))] += 1
+    batches: list[Indices] = []
+    for run, sides, count in zip(runs, longest, parts, strict=True):
+        starts = _balanced_starts(sides, parts=count, budget=max_tokens_per_batch)
+        batches += np.split(run, starts[1:])
     return [batches[rank::ranks] for rank in range(ranks)]
 
 
@@ -97,8 +131,6 @@ def _greedy_starts(longest: Counts, budget: int) -> list[int]:
 
 def _balanced_starts(longest: Counts, *, parts: int, budget: int) -> list[int]:
     """Return the beginnings of `parts` batches such that the largest is as small as possible."""
-    if parts == 0:
-        return []
     low, high = int(longest[0]), budget
     while low < high:
         middle = (low + high) // 2
@@ -233,7 +265,7 @@ def _padded(rows: Sequence[NDArray[np.integer]]) -> Tensor:
 
 
 def micro_batches(
-    plan: Iterable[Indices], lengths: Lengths, *, max_tokens_per_batch: int
+    plan: Iterable[Update], lengths: Lengths, *, max_tokens_per_batch: int
 ) -> list[Indices]:
     """Return the micro-batches of some updates, for one rank, in order."""
     return [

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mt.config import Config, TrainingConfig
-from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
+from mt.data.batches import SOURCE, TARGET, PaddingEfficiency, Update
 from mt.errors import RunError
 from mt.model.device import select_device
 from mt.profiling.cost import count_training_flops, synchronize
@@ -100,8 +100,9 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         sizes = data.vocabularies
         passes = 2 if training.r_drop else 1
         of_pairs = passes * count_training_flops(config.model, lengths, vocabularies=sizes)
-        flops = np.array([of_pairs[indices].sum() for indices in plan], np.float64)
-        tokens = float(lengths[np.concatenate(plan), TARGET].sum(dtype=int)) / len(plan)
+        updates = [np.concatenate(update) for update in plan]
+        flops = np.array([of_pairs[indices].sum() for indices in updates], np.float64)
+        tokens = float(lengths[np.concatenate(updates), TARGET].sum(dtype=int)) / len(plan)
         parameters = list(trainer.learner.model.parameters())
         counts: dict[str, Any] = {
             "parameters": sum(x.numel() for x in parameters),
@@ -115,7 +116,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             device=device.type,
             precision=trainer.learner.precision.name,
             threads=torch.get_num_threads(),
-            pairs=sum(map(len, plan)),
+            pairs=sum(map(len, updates)),
             vocabularies={"source": sizes[0], "target": sizes[1]},
             updates_per_epoch=len(plan),
             target_tokens_per_update=tokens,
@@ -158,7 +159,7 @@ def _plan_extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, 
     }
 
 
-def _plan_memory(trainer: Trainer, plan: list[Indices]) -> dict[str, Any]:
+def _plan_memory(trainer: Trainer, plan: list[Update]) -> dict[str, Any]:
     """Return the size of the heaviest batch, and the peak memory of training on it.
 
     On a GPU, `temporary_trainer` has trained on it.

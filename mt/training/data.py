@@ -11,7 +11,7 @@ import numpy as np
 from mt.config import Config
 from mt.config.data import MixtureSource
 from mt.data.augmentation import AUGMENTATIONS
-from mt.data.batches import Indices, Lengths, plan_updates
+from mt.data.batches import Lengths, Update, plan_updates
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
 from mt.data.pairs import Checksums, SentencePair
@@ -56,7 +56,7 @@ class TrainingData:
         """Return the training pairs in the tokens of an epoch, drawing them if necessary."""
         return self.drawn.open(epoch) if self.drawn else self.store
 
-    def plan_epoch(self, epoch: int = 0, *, store: PairStore | None = None) -> list[Indices]:
+    def plan_epoch(self, epoch: int = 0, *, store: PairStore | None = None) -> list[Update]:
         """Return the updates of an epoch; all epochs have about the same number.
 
         `store` has the lengths to plan by, by default those of the tokens of that epoch.
@@ -67,7 +67,7 @@ class TrainingData:
             return plan_updates(lengths, tokens, seed=seed, epoch=epoch)
         pairs = self.mixture.pairs(seed=seed, epoch=epoch)
         plan = plan_updates(lengths[pairs], tokens, seed=seed, epoch=epoch)
-        return [pairs[update] for update in plan]
+        return [[pairs[run] for run in update] for update in plan]
 
     def close(self) -> None:
         """Delete the drawn stores, after the end of the run."""

@@ -19,6 +19,7 @@ from mt.data.batches import (
     Batch,
     Indices,
     Lengths,
+    Update,
     collate,
     micro_batches,
     split_update,
@@ -66,9 +67,9 @@ def planned_updates(
             return
         store = data.epoch_store(epoch)
         plan = data.plan_epoch(epoch)
-        for index, indices in enumerate(plan[first:], start=first):
+        for index, update in enumerate(plan[first:], start=first):
             cut = split_update(
-                indices,
+                update,
                 store.lengths,
                 max_tokens_per_batch=training.max_tokens_per_batch,
                 ranks=world.size,
@@ -76,7 +77,7 @@ def planned_updates(
             batches = rank_batches(store, cut, world.rank)
             if device.type == "cuda":  # copies from pinned memory are asynchronous
                 batches = [batch.pinned() for batch in batches]
-            tokens = store.lengths[indices].sum(axis=0, dtype=int).tolist()
+            tokens = store.lengths[np.concatenate(update)].sum(axis=0, dtype=int).tolist()
             counts = TokenCounts(source=tokens[SOURCE], target=tokens[TARGET])
             yield PlannedUpdate(epoch, index, batches, counts)
         first = 0
@@ -124,7 +125,7 @@ class Prefetcher:
         self._thread.shutdown(cancel_futures=True)
 
 
-def heaviest(plan: Sequence[Indices], lengths: Lengths, *, max_tokens_per_batch: int) -> Indices:
+def heaviest(plan: Sequence[Update], lengths: Lengths, *, max_tokens_per_batch: int) -> Indices:
     """Return the micro-batch of a plan with the most positions, source and target together."""
     batches = micro_batches(plan, lengths, max_tokens_per_batch=max_tokens_per_batch)
     return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max(axis=0).sum()))

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import TrainingConfig
-from mt.data.batches import Indices, Lengths, PaddingEfficiency, micro_batches, padding_efficiency
+from mt.data.batches import Lengths, PaddingEfficiency, Update, micro_batches, padding_efficiency
 from mt.errors import UserError, install_hint
 from mt.files import name_errors
 from mt.training.data import TrainingData
@@ -259,7 +259,7 @@ class SilentProgress(Progress):
 
 
 def describe_data(
-    corpus: TrainingData, plan: list[Indices], *, max_tokens_per_batch: int, epoch: int = 0
+    corpus: TrainingData, plan: list[Update], *, max_tokens_per_batch: int, epoch: int = 0
 ) -> str:
     """Return lines with the number of pairs, updates and tokens, and the padding efficiency.
 
@@ -282,7 +282,7 @@ def describe_data(
 
 
 def measure_padding(
-    plan: list[Indices], lengths: Lengths, max_tokens_per_batch: int
+    plan: list[Update], lengths: Lengths, max_tokens_per_batch: int
 ) -> PaddingEfficiency:
     """Return the padding efficiency of a plan's batches, from a sample of about 1,000 updates."""
     sample = plan[:: max(1, len(plan) // 1000)]

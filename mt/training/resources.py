@@ -4,6 +4,7 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from mt.data.batches import (
     Batch,
     Indices,
     Lengths,
+    Update,
     collate,
     plan_updates,
     split_update,
@@ -167,12 +169,12 @@ def training_speed(
     def draw_batch(indices: Indices) -> Batch:
         return collate([draw(index) for index in indices.tolist()]).to(device)
 
-    def step(update: Indices, batch_tokens: int) -> int:
+    def step(update: Update, batch_tokens: int) -> int:
         """Take one step with the share of this rank; return the target tokens of all."""
         cut = split_update(update, lengths, max_tokens_per_batch=batch_tokens, ranks=world.size)
         batches = [draw_batch(indices) for indices in cut[world.rank]]
-        batches = batches or [draw_batch(update[:1]).without_targets()]
-        source, target = lengths[update].sum(axis=0, dtype=int).tolist()
+        batches = batches or [draw_batch(update[0][:1]).without_targets()]
+        source, target = lengths[np.concatenate(update)].sum(axis=0, dtype=int).tolist()
         result = train_step(wrapped, batches, 0.0, tokens=TokenCounts(source, target))
         float(result.gradient_norm)  # waits for the device
         return int(target)
@@ -189,8 +191,8 @@ def training_speed(
 
     for batch_tokens in halve_sizes(training.max_tokens_per_batch, longest):
         with suppress(BatchTooLarge):
-            longest_update = max(plan, key=lambda update: int(lengths[update].max()))
-            cut = split_update(longest_update, lengths, max_tokens_per_batch=batch_tokens, ranks=1)
+            longest_run = max(chain(*plan), key=lambda run: int(lengths[run].max()))
+            cut = split_update([longest_run], lengths, max_tokens_per_batch=batch_tokens, ranks=1)
             if _fits_on_all(learner, draw_batch(cut[0][0]), world):
                 return measure(batch_tokens)
     raise UserError(

@@ -204,7 +204,7 @@ def validation_losses(
         with learner.precision.autocast():
             return float(plain_loss(batch.to(learner.precision.device)).nll)
 
-    for indices in micro_batches([fitting], lengths, max_tokens_per_batch=max_tokens_per_batch):
+    for indices in micro_batches([[fitting]], lengths, max_tokens_per_batch=max_tokens_per_batch):
         batch = collate([examples[i] for i in indices])
         nll = sum(compute_in_halves(sum_losses, batch, _halve))
         losses.append((nll, batch.target_tokens))

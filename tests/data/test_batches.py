@@ -1,3 +1,5 @@
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,9 @@ from hypothesis import strategies as st
 
 from mt.data.batches import (
     Batch,
+    Indices,
     Lengths,
+    Update,
     collate,
     padding_efficiency,
     plan_updates,
@@ -30,7 +34,7 @@ lengths_of_any_corpus = st.lists(
 
 @given(
     lengths=lengths_of_any_corpus,
-    tokens=st.integers(1, 500),
+    tokens=st.integers(1, 4000),
     seed=st.integers(0, 2**31 - 1),
     epoch=st.integers(0, 1000),
 )
@@ -38,25 +42,27 @@ def test_each_sentence_is_in_one_update_of_equal_size(
     lengths: Lengths, tokens: int, seed: int, epoch: int
 ) -> None:
     updates = plan_updates(lengths, tokens, seed=seed, epoch=epoch)
-    assert sorted(number for update in updates for number in update) == list(range(len(lengths)))
+    assert sorted(chain.from_iterable(chain(*updates))) == list(range(len(lengths)))
     if len(lengths) == 0:
         return
     total, longest = int(lengths[:, 1].sum()), int(lengths[:, 1].max())
-    share = total / max(1, round(total / tokens))
-    sizes = [int(lengths[update, 1].sum()) for update in updates]
+    share, runs = total / max(1, round(total / tokens)), min(max(tokens // 500, 1), 4)
+    sizes = [int(lengths[np.concatenate(update), 1].sum()) for update in updates]
     assert min(sizes) > 0
-    assert max(sizes) <= share + longest
-    if longest < share:  # else a sentence may be an update of its own
+    assert max(sizes) <= share + runs * longest
+    assert {len(update) for update in updates} <= set(range(1, runs + 1))
+    if longest < share / runs:  # else a sentence may be a run of its own
         assert len(updates) == max(1, round(total / tokens))
-        assert min(sizes) >= share - longest
+        assert min(sizes) >= share - runs * longest
+        assert {len(update) for update in updates} == {runs}
 
 
 @pytest.mark.parametrize("other", [{"seed": 4, "epoch": 2}, {"seed": 3, "epoch": 3}])
 def test_other_epoch_or_seed_changes_composition_and_order(other: dict[str, int]) -> None:
     lengths = corpus_lengths(5000)
-    one, again = (plan_updates(lengths, 900, seed=3, epoch=2) for _ in range(2))
+    one, again = (joined(plan_updates(lengths, 900, seed=3, epoch=2)) for _ in range(2))
     assert [update.tolist() for update in one] == [update.tolist() for update in again]
-    two = plan_updates(lengths, 900, **other)
+    two = joined(plan_updates(lengths, 900, **other))
     number = np.empty(len(lengths), dtype=np.int64)
     for position, update in enumerate(two):
         number[update] = position
@@ -68,9 +74,27 @@ def test_other_epoch_or_seed_changes_composition_and_order(other: dict[str, int]
     assert abs(np.corrcoef(means[0], np.arange(len(one)))[0, 1]) < 0.3  # not ordered by length
 
 
+def joined(plan: list[Update]) -> list[Indices]:
+    """Return the sentences of each update."""
+    return [np.concatenate(update) for update in plan]
+
+
+@pytest.mark.parametrize("tokens", [500, 1000, 2000, 9000])
+def test_four_runs_in_turn_are_as_long_as_the_corpus(tokens: int) -> None:
+    lengths = corpus_lengths(60_000)
+    median = np.quantile(np.repeat(lengths[:, 1], lengths[:, 1]), 0.5)
+    plan = joined(plan_updates(lengths, tokens, seed=1, epoch=0))
+    together = max(4 * 500 // tokens, 1)
+    shares = []
+    for first in range(0, len(plan), together):
+        target = lengths[np.concatenate(plan[first : first + together]), 1]
+        shares.append(target[target > median].sum() / target.sum())
+    assert np.std(shares) < 0.08  # 0.25 if chosen at random
+
+
 def test_sentences_of_equal_lengths_are_shuffled_in_every_epoch() -> None:
     lengths = np.full((1000, 2), 5, dtype=np.int32)
-    one, two = (plan_updates(lengths, 500, seed=1, epoch=epoch) for epoch in (0, 1))
+    one, two = (joined(plan_updates(lengths, 500, seed=1, epoch=epoch)) for epoch in (0, 1))
     shared = [len(set(a.tolist()) & set(b.tolist())) for a in one for b in two]
     assert max(shared) < 40  # of 100; ten are expected by chance
 
@@ -78,23 +102,26 @@ def test_sentences_of_equal_lengths_are_shuffled_in_every_epoch() -> None:
 def test_plan_groups_similar_lengths() -> None:
     lengths = np.array([[2, 2], [9, 9], [3, 2], [8, 9], [2, 3], [9, 8]], dtype=np.int32)
     plan = plan_updates(lengths, 16, seed=1, epoch=0)
-    assert sorted(sorted(update.tolist()) for update in plan) == [[0, 2, 4, 5], [1, 3]]
+    assert sorted(sorted(run.tolist()) for (run,) in plan) == [[0, 2, 4, 5], [1, 3]]
 
 
 @given(
     lengths=lengths_of_any_corpus,
     budget=st.integers(60, 2000),
     ranks=st.integers(1, 5),
+    runs=st.integers(1, 4),
 )
-def test_split_keeps_each_sentence_within_the_budget(
-    lengths: Lengths, budget: int, ranks: int
+def test_split_keeps_each_sentence_with_its_run_within_the_budget(
+    lengths: Lengths, budget: int, ranks: int, runs: int
 ) -> None:
-    update = np.random.default_rng(0).permutation(len(lengths))
+    shuffled = np.random.default_rng(0).permutation(len(lengths))
+    update = [run for run in np.array_split(shuffled, runs) if len(run)]
     by_rank = split_update(update, lengths, max_tokens_per_batch=budget, ranks=ranks)
     assert len(by_rank) == ranks
     batches = [batch for rank in by_rank for batch in rank]
     assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
     assert all(0 < len(batch) * lengths[batch].max() <= budget for batch in batches)
+    assert all(any(set(batch) <= set(run) for run in update) for batch in batches)
     if len(lengths) >= len(batches) + ranks:
         assert len({len(rank) for rank in by_rank}) == 1
 
@@ -111,7 +138,7 @@ def test_ranks_get_the_fewest_batches_of_similar_size(
     sentences: int, ranks: int, sizes: list[list[int]]
 ) -> None:
     lengths = np.full((sentences, 2), 10, dtype=np.int32)
-    by_rank = split_update(np.arange(sentences), lengths, max_tokens_per_batch=90, ranks=ranks)
+    by_rank = split_update([np.arange(sentences)], lengths, max_tokens_per_batch=90, ranks=ranks)
     found = [[len(batch) for batch in rank] for rank in by_rank]
     assert sorted(found, reverse=True) == sizes
 
@@ -123,13 +150,32 @@ def test_padding_efficiency_counts_each_side() -> None:
     assert efficiency.target == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("tokens", [1500, 4096])
+@pytest.mark.parametrize(
+    ("tokens", "budget", "ranks", "sizes"),
+    [
+        ([600, 300], 300, 1, [[300, 300, 300]]),
+        ([600, 300], 700, 1, [[600, 300]]),  # not together, though they would fit
+        ([600, 300], 1000, 3, [[300], [300], [300]]),
+        ([300, 300, 300, 300], 1000, 2, [[300, 300], [300, 300]]),
+    ],
+)
+def test_runs_are_not_joined_and_the_largest_is_cut_for_ranks(
+    tokens: list[int], budget: int, ranks: int, sizes: list[list[int]]
+) -> None:
+    counts = [each // 10 for each in tokens]
+    lengths = np.full((sum(counts), 2), 10, dtype=np.int32)
+    update = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+    by_rank = split_update(update, lengths, max_tokens_per_batch=budget, ranks=ranks)
+    assert [[10 * len(batch) for batch in rank] for rank in by_rank] == sizes
+
+
+@pytest.mark.parametrize("tokens", [500, 1500, 4096])
 def test_plan_needs_little_padding(tokens: int) -> None:
     lengths = corpus_lengths(30_000)
     updates = plan_updates(lengths, tokens, seed=1, epoch=0)
     split = [split_update(each, lengths, max_tokens_per_batch=4096, ranks=1)[0] for each in updates]
     efficiency = padding_efficiency([batch for batches in split for batch in batches], lengths)
-    assert min(efficiency.source, efficiency.target) > 0.93
+    assert min(efficiency.source, efficiency.target) > 0.95
 
 
 def example(index: int, source: list[int], target: list[int]) -> Example:

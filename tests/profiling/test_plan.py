@@ -116,7 +116,7 @@ def test_counts_are_those_of_the_corpus(
     assert planned.flops_per_update * len(updates) == pytest.approx(flops.sum())
     assert planned.flops_per_target_token == pytest.approx(flops.sum() / tokens)
     assert planned.flops == 40 * planned.flops_per_update
-    assert probed[0].tolist() == [flops[update].sum() for update in updates]
+    assert probed[0].tolist() == [flops[np.concatenate(update)].sum() for update in updates]
 
 
 def test_r_drop_doubles_the_operations_and_frozen_parameters_have_no_moments(plan: Plan) -> None:

@@ -86,7 +86,7 @@ def gradient(here: World, update: range, budget: int) -> tuple[Tensor, list[int]
     lengths = np.array([(len(each.source), len(each.target)) for each in pairs], np.int32)
     store: Any = SimpleNamespace(examples=lambda indices: [pairs[index] for index in indices])
     indices = np.array(update)
-    cut = split_update(indices, lengths, max_tokens_per_batch=budget, ranks=here.size)
+    cut = split_update([indices], lengths, max_tokens_per_batch=budget, ranks=here.size)
     batches = rank_batches(store, cut, here.rank)
     tokens = TokenCounts(*(int(side) for side in lengths[indices].sum(axis=0)))
     train_step(learner, batches, 0.0, tokens=tokens)

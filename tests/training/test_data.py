@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
     # Plan and description are those of the epoch.
     plan = corpus.plan_epoch(1)
     assert len(plan) == round(second.lengths[:, 1].sum() / 40)
-    assert sorted(np.concatenate(plan).tolist()) == list(range(len(corpus.store)))
+    assert sorted(np.concatenate([*chain(*plan)]).tolist()) == list(range(len(corpus.store)))
     text = describe_data(
         corpus, plan, max_tokens_per_batch=config.training.max_tokens_per_batch, epoch=1
     )

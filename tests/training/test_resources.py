@@ -264,7 +264,7 @@ def test_several_ranks_do_not_split(trainer: Trainer) -> None:
 
 def test_heaviest_batch_has_the_most_positions() -> None:
     lengths = np.array([[3, 3], [5, 9], [9, 5], [2, 2], [8, 8], [8, 8]], dtype=np.int32)
-    plan = [np.array([0, 3, 1]), np.array([2, 4, 5])]
+    plan = [[np.array([0, 3, 1])], [np.array([2, 4, 5])]]
     assert sorted(heaviest(plan, lengths, max_tokens_per_batch=100)) == [2, 4, 5]
     # 9 + 5 in one row and 16 in two: the two rows of 8 are the heaviest that fit.
     assert sorted(heaviest(plan, lengths, max_tokens_per_batch=16)) == [4, 5]
