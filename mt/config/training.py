@@ -73,8 +73,10 @@ class TrainingConfig(Section):
     """Probability mass spread evenly over the vocabulary."""
     r_drop: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     """Weight alpha of R-Drop (5 in the paper's translation experiments); 0: off."""
-    guided_alignment: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
+    guided_alignment: Annotated[float, Field(ge=0.0, le=1000.0), Automatic] = 0.0
     """Weight of the loss that trains attention to align words, such as 0.2; 0: off."""
+    guided_alignment_updates: Annotated[Count | None, Automatic] = None
+    """Update at which that weight has fallen to 0; null: it stays."""
     ema_decay: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)] | None, Automatic] = None
     """Decay of a moving average of the weights, such as 0.999, to validate and keep; null: off."""
     gradient_clip: Annotated[float, Field(ge=0.0)] = 1.0

@@ -25,6 +25,7 @@ from mt.doctor.check import CorpusWatch, check_split
 from mt.errors import ConfigError
 from mt.runs import LineShape, check_finished
 from mt.training.initial_weights import read_initial_run
+from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
 
 _SAMPLED_LINES = 1000
@@ -82,6 +83,11 @@ class TrainingData:
         examples = store.examples(spread)
         lines = [self.tokenizer.decode_source(example.source.tolist()) for example in examples]
         return line_shape(lines, self.source_language)
+
+    @cached_property
+    def translation_table(self) -> TranslationTable:
+        """Table of token translations, for guided alignment."""
+        return learn_table(self.store)
 
     @property
     def vocabularies(self) -> tuple[int, int]:

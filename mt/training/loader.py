@@ -29,6 +29,7 @@ from mt.errors import UserError
 from mt.model.device import device_traits, is_out_of_memory
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
+from mt.training.objectives import begin_update
 from mt.training.progress import Progress
 from mt.training.state import TrainState
 from mt.training.step import BatchTooLarge, Learner, TokenCounts, report_large_batch
@@ -179,13 +180,14 @@ class BatchFitter:
     ) -> T:
         """Call `attempt` with the batches on the device, in halves where they do not fit.
 
-        Dropout is seeded before. `attempt` raises BatchTooLarge; the gradients that it has added
-        until then are dropped.
+        Dropout is seeded before, and the objective prepared for the update. `attempt` raises
+        BatchTooLarge; the gradients that it has added until then are dropped.
 
         Raises UserError where a single pair does not fit, and where a batch does not fit on one of
         several ranks: the ranks wait for each other batch by batch.
         """
         batches = list(batches)
+        begin_update(self.learner.training_pass, update + 1)
         while True:
             seed_dropout(self.seed, update, self.world.rank)
             try:

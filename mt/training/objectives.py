@@ -300,22 +300,36 @@ class GuidedPass(nn.Module):
     4.2. The objective gets the term weight * sum over target tokens of -log a, where a is the
     attention to the aligned source token. It is the attention that `explain` reads, the mean over
     the heads of `Transformer.alignment_attention`; the paper trains one head. Each batch is aligned
-    when it is trained on, so that nothing has to be stored.
+    when it is trained on, so that nothing has to be stored. With `updates`, the weight falls
+    linearly to 0 at that update: attention learns sooner, and is free in the end.
     """
 
     def __init__(
-        self, model: Transformer, label_smoothing: float, weight: float, table: TranslationTable
+        self,
+        model: Transformer,
+        label_smoothing: float,
+        weight: float,
+        table: TranslationTable,
+        updates: int | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.plain = TrainingPass(model, label_smoothing)
-        self.weight = weight
+        self.weight = self.first_weight = weight
+        self.updates = updates
         device = model.output.weight.device
         self.table = TranslationTable(table.keys.to(device), table.probabilities.to(device))
         self.attention = model.alignment_attention
 
+    def begin(self, update: int) -> None:
+        """Set the weight for an update, counted from 1."""
+        if self.updates is not None:
+            self.weight = self.first_weight * max(0.0, 1.0 - update / self.updates)
+
     def forward(self, batch: Batch) -> LossSums:
         """Return the loss, summed over the batch's real target tokens."""
+        if not self.weight:
+            return self.plain(batch)  # type: ignore[no-any-return]
         with _mean_weights(self.attention) as weights:
             sums: LossSums = self.plain(batch)
         aligned = self.table.align(batch.source, batch.target_out)
@@ -324,6 +338,13 @@ class GuidedPass(nn.Module):
         aligned, attention = (each.flatten()[batch.real] for each in (aligned, attention))
         nll = -attention.clamp(min=torch.finfo(attention.dtype).tiny).log()[aligned >= 0].sum()
         return replace(sums, objective=sums.smoothed + self.weight * nll)
+
+
+def begin_update(training_pass: nn.Module, update: int) -> None:
+    """Prepare a training pass, or DDP around one, for an update, counted from 1."""
+    inner = getattr(training_pass, "module", training_pass)
+    if isinstance(inner, GuidedPass):
+        inner.begin(update)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from mt.training.initial_weights import (
     load_initial_weights,
     read_initial_run,
 )
-from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks, learn_table
+from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import (
     Progress,
@@ -99,8 +99,8 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
         notes = load_initial_weights(model, run, training.init_tags, data.tokenizer)
     learner = build_learner(config, model, device)
     if weight := training.guided_alignment:
-        table = learn_table(data.store)
-        guided = GuidedPass(model, training.label_smoothing, weight, table)
+        table, updates = data.translation_table, training.guided_alignment_updates
+        guided = GuidedPass(model, training.label_smoothing, weight, table, updates)
         learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))

@@ -24,6 +24,7 @@ from mt.training.objectives import (
     GuidedPass,
     RDropPass,
     TranslationTable,
+    begin_update,
     choose_training_pass,
     learn_table,
     r_drop_loss,
@@ -249,10 +250,22 @@ def test_attention_learns_the_alignment(table: TranslationTable) -> None:
     assert agreement(1.0) > 0.95 > 0.8 > agreement(0.0)
 
 
+def test_weight_falls_to_0_and_the_pass_is_then_the_plain_one(table: TranslationTable) -> None:
+    model, batch = transformer(decoder_layers=2), collate(examples())
+    falling, constant = GuidedPass(model, 0.1, 0.5, table, 8), GuidedPass(model, 0.1, 0.5, table)
+    for update, weight in ((1, 0.4375), (4, 0.25), (8, 0.0), (9, 0.0)):
+        for each in (falling, constant):
+            begin_update(each, update)
+        assert (falling.weight, constant.weight) == (weight, 0.5)
+        sums = falling(batch)
+        assert (sums.objective > sums.smoothed) == (weight > 0)
+    begin_update(TrainingPass(model, 0.1), 1)  # has no weight
+
+
 def test_stopped_run_is_bit_for_bit_the_uninterrupted_one(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
-    settings = ["guided_alignment=0.2", "validate_every=5"]
+    settings = ["guided_alignment=0.2", "guided_alignment_updates=8", "validate_every=5"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     train_with(tiny_recipe, whole, *settings, "max_updates=10")
     train_with(tiny_recipe, stopped, *settings, "max_updates=5")
