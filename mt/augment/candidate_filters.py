@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.augment.collection import JSON_LINES, SUFFIX, SourceCandidates, read_candidates
-from mt.augment.distill import build_sentence_bleu
-from mt.augment.teacher import Teacher, require_text, strip_suffixes
+from mt.augment.distill import Teacher, build_sentence_bleu, require_text, strip_suffixes
 from mt.data.corpus_files import scan
 from mt.data.filters import (
     has_markup,

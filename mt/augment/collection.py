@@ -15,8 +15,8 @@ from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
+from mt.augment.distill import Sources, find_source_fault
 from mt.augment.endpoint import Endpoint, as_text, parse_json
-from mt.augment.teacher import Sources, find_source_fault
 from mt.data.corpus_files import LineReader
 from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.errors import DataError, UserError

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mt.augment.teacher import CUT
+from mt.augment.distill import CUT
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
 from mt.tables import clip, make_printable

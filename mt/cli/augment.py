@@ -114,8 +114,8 @@ def distill(
         return
     selection.check()
     from mt.augment.collection import Collection
+    from mt.augment.distill import Sources
     from mt.augment.endpoint import PROMPT, Endpoint
-    from mt.augment.teacher import Sources
 
     if model is None:
         raise UserError("--from URL: needs --model NAME, the model of the endpoint")
@@ -151,8 +151,7 @@ def _distill_with_run(
     from mt.decoding.shards import Make, Shard, chosen_shard, complete
 
     with chosen_shard(shard) as part:
-        from mt.augment.distill import NOISE, WRITTEN, Distillation
-        from mt.augment.teacher import Sources, Teacher
+        from mt.augment.distill import NOISE, WRITTEN, Distillation, Sources, Teacher
 
         data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
         teacher = Teacher.read(run, overrides=overrides, device=device)

@@ -62,7 +62,6 @@ from mt.recipes.detection import (
 )
 from mt.training.loader import heaviest
 from mt.training.resolve import (
-    LONGEST_TRAINING,
     AutoSettings,
     Setting,
     count_parameters,
@@ -141,8 +140,9 @@ def write_new_config(request: Request) -> Path:
     if request.budget:
         sections["training"] = TrainingConfig(budget=request.budget)
     config = Config(**sections)
-    _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
+    takes = "some seconds" if device.type == "cpu" else "some minutes"
+    _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
     settings = resolve(config, device, scan.corpora)
     if settings.passes >= AUGMENTED_PASSES:
         settings = _add_augmentation(settings)
@@ -409,8 +409,8 @@ def _log_findings(
 
 def _log_cost(settings: AutoSettings, device: torch.device) -> None:
     config, statistics = settings.config, settings.statistics
-    assert statistics is not None, "a new config has open keys"
-    model, passes = config.model, settings.tokens / statistics.target_tokens
+    forecast, model, passes = settings.forecast, config.model, settings.passes
+    assert statistics is not None and forecast is not None, "a new config has open keys"
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
         model.encoder_layers,
@@ -423,8 +423,8 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
             "  `mt export --to huggingface` needs `model.positional: sinusoidal` and "
             "`model.feed_forward: relu`, to be set before training"
         )
-    minutes = LONGEST_TRAINING / 60
-    expected = f"until validation BLEU stops improving, in about {minutes:.0f} minutes"
+    expected = f"until validation BLEU stops improving, in about {_format_time(forecast.seconds)}"
+    expected += " or earlier or later"
     memory = ""
     if device.type == "cpu":
         training, lengths = config.training, statistics.lengths
@@ -434,9 +434,10 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
         needed = estimate_memory(config.model, training, lengths[batch], vocabularies=(size, size))
         memory = f", {needed / 2**30:.1f} GiB"
     _logger.info(
-        "training on %s: %s; about %s passes over the corpus%s",
+        "training on %s: %s; about %s updates, %s passes over the corpus%s",
         device.type,
         config.training.budget or expected,
+        f"{forecast.updates:,.0f}",
         f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
         memory,
     )
@@ -446,6 +447,12 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
             "--budget",
             100 * passes,
         )
+
+
+def _format_time(seconds: float) -> str:
+    """Return a time in minutes, or in hours from 90 minutes on."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} minutes" if minutes < 90 else f"{seconds / 3600:.1f} hours"
 
 
 def _explain_cleaning(

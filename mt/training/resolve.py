@@ -1,7 +1,7 @@
 """Resolution of a config: a value for each key that is open, with its reason.
 
-Every rule is here; the experiments behind them are in docs/recipes.md. The rules see the size and
-the scripts of the corpus, the speed of the device and `training.budget`.
+The rules are in `mt.training.automatic`, the experiments behind them in docs/recipes.md. The rules
+see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
 - `resolve` chooses all settings of a new run from its corpora, before the data are prepared.
 - `AutoSettings.resolve_length` adds what only the encoded corpus and the time left can decide: the
@@ -12,13 +12,12 @@ the scripts of the corpus, the speed of the device and `training.budget`.
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -28,10 +27,33 @@ from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
-from mt.errors import ConfigError
+from mt.errors import ConfigError, UserError
 from mt.evaluation.scores import why_unable_to_rank
-from mt.languages import in_letters, written_without_spaces
+from mt.languages import written_without_spaces
 from mt.model.transformer import Transformer
+from mt.training.automatic import (
+    SIZES,
+    UPDATE_TOKENS,
+    Bounds,
+    CorpusStatistics,
+    Forecast,
+    Size,
+    UpdateTime,
+    choose_coverage,
+    choose_dropout,
+    choose_learning_rate,
+    choose_warmup,
+    expect_end,
+    like_width,
+    make_forecast,
+    measure_corpora,
+    most_passes,
+    most_warmup,
+    share_script,
+    source_of_dropout,
+    source_of_update,
+    source_of_width,
+)
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
 from mt.training.objectives import should_compile
@@ -40,17 +62,14 @@ from mt.training.resources import MEASURED_PAIRS, training_speed
 from mt.training.setup import build_learner, most_updates, new_model
 from mt.training.validation import spread
 
-LETTERS_PER_TOKEN = 3.5
-"""Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
 _logger = logging.getLogger(__name__)
 _BATCH_TOKENS = "training.max_tokens_per_batch"
 _CUDA_BATCH_TOKENS = 32_768
 """Padded tokens of a batch on CUDA, halved where they do not fit."""
-_SHARED_LETTERS = 0.5
-LONGEST_TRAINING = 3600.0
-"""Seconds that a training without a budget is expected to take at most."""
-_MOST_PASSES = 40
-"""Passes over the corpus after which a training without a budget is expected to have ended."""
+_MEASUREMENTS = 3
+"""Largest number of sizes of an update at which the speed of a model is measured."""
+_FIRST_ON_GPU = 4
+"""Tokens of the first such update on a GPU, in times of the smallest update."""
 _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
 _VALIDATION_SHARE = 0.05
@@ -65,24 +84,6 @@ _FEWEST_LETTERS = 2
 """Mean length of references from which chrF ranks checkpoints."""
 _FEWEST_VALIDATED = 50
 """Minimum number of pairs for a meaningful BLEU."""
-
-
-@dataclass(frozen=True)
-class CorpusStatistics:
-    """Properties of a training corpus that the rules depend on."""
-
-    pairs: int
-    letters: tuple[int, int]
-    """Length of each side in letters of an alphabet, as `mt.languages.in_letters` counts."""
-    characters: tuple[Counter[str], Counter[str]]
-    """Characters of each side in a sample of the pairs, without spaces."""
-    lengths: Lengths
-    """Estimated lengths of the sample in tokens."""
-
-    @property
-    def target_tokens(self) -> int:
-        """Estimated target tokens of the corpus, with end marks."""
-        return round(self.letters[TARGET] / LETTERS_PER_TOKEN) + self.pairs
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ class AutoSettings:
     """None if no key is open."""
     world: World = ALONE
     """Ranks that measure the speed."""
-    tokens: float = 0.0
-    """Expected target tokens of the training, if the model or the updates are chosen."""
+    forecast: Forecast | None = None
+    """Expected tokens and time of the training, if the model or the updates are chosen."""
 
     @cached_property
     def open_keys(self) -> frozenset[str]:
@@ -130,8 +131,10 @@ class AutoSettings:
 
     @property
     def passes(self) -> float:
-        """Expected passes over the corpus; 0 if no key is open."""
-        return self.tokens / self.statistics.target_tokens if self.statistics else 0.0
+        """Expected passes over the corpus; 0 without a forecast."""
+        if self.statistics is None or self.forecast is None:
+            return 0.0
+        return self.forecast.tokens / self.statistics.target_tokens
 
     @property
     def config(self) -> Config:
@@ -153,10 +156,14 @@ class AutoSettings:
             speed = measure_speed(config, lengths, sizes, device, world=world)
             seconds = training.target_tokens_per_update / speed
             if budget is not None:
-                updates, seconds = _choose_end(self, data, device, seconds, updates)
+                last = most_passes(len(lengths)) * per_epoch
+                updates, seconds = _choose_end(self, data, device, seconds, (updates, last))
         expected = updates
         if expected is None:
-            expected = min(_MOST_PASSES * per_epoch, math.ceil(LONGEST_TRAINING / seconds))
+            numbers = count_parameters(config.model, max(data.vocabularies))
+            tokens = training.target_tokens_per_update
+            end = expect_end(per_epoch * tokens, numbers, device.type)
+            expected = math.ceil(min(end.tokens / tokens, end.seconds / seconds))
         _choose_schedule(self, updates, expected)
         every = max(1, expected // _VALIDATIONS)
         self.choose("training.validate_every", every, f"{_VALIDATIONS} validations in the run")
@@ -221,75 +228,8 @@ def join_measurements(world: World) -> None:
     """Take part in the measurements of rank 0, until it calls this function too."""
     while (request := world.broadcast(None)) is not None:
         config, lengths, vocabularies, seconds = request
-        measure_speed(config, lengths, vocabularies, world.device, seconds, world)
-
-
-def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
-    """Estimate the statistics of training corpora from their scan."""
-    sample = scan.sample
-    sizes = np.array([[in_letters(pair.source), in_letters(pair.target)] for pair in sample])
-    written = np.array([[len(pair.source), len(pair.target)] for pair in sample])
-    weights = sizes.sum(axis=0) / np.maximum(written.sum(axis=0), 1)
-    source, target = (np.array(scan.characters) * weights).round().astype(int).tolist()
-    lengths = np.clip(np.ceil(sizes / LETTERS_PER_TOKEN) + 1, 2, max_tokens).astype(np.int32)
-    characters = Counter[str](), Counter[str]()
-    for pair in sample:
-        characters[0].update(pair.source.replace(" ", ""))
-        characters[1].update(pair.target.replace(" ", ""))
-    return CorpusStatistics(scan.pairs, (source, target), characters, lengths)
-
-
-def share_script(characters: tuple[Counter[str], Counter[str]]) -> bool:
-    """Return whether the sides share more than half of their letters, by frequency.
-
-    A few Latin names in Chinese text do not count as a shared script.
-    """
-    source, target = ({c: n for c, n in side.items() if c.isalpha()} for side in characters)
-    totals = max(sum(source.values()), 1), max(sum(target.values()), 1)
-    shared = (min(source[c] / totals[0], target.get(c, 0) / totals[1]) for c in source)
-    return sum(shared) > _SHARED_LETTERS
-
-
-def characters_needed(characters: Counter[str], coverage: float) -> int:
-    """Return how many of the most frequent characters make up a share of a text."""
-    counts = np.sort(np.array([*characters.values(), 1]))[::-1]
-    return int(np.searchsorted(np.cumsum(counts), coverage * characters.total())) + 1
-
-
-@dataclass(frozen=True)
-class Size:
-    """Shape of a model."""
-
-    d_model: int
-    heads: int
-    layers: int
-    vocabulary: int
-    """Tokens; an embedding as large as the layers is learned too slowly."""
-    pairs: int = 0
-    """Least number of pairs in the corpus; fewer are memorised."""
-
-
-SIZES = (
-    Size(96, 3, 3, 4000),
-    Size(128, 4, 3, 4000),
-    Size(192, 6, 3, 4000),
-    Size(256, 4, 3, 8000),
-    Size(384, 6, 4, 12_000, pairs=50_000),
-    Size(512, 8, 6, 16_000, pairs=300_000),
-)
-"""Shapes in order of size; the rule chooses the largest that is trained on enough tokens."""
-TOKENS_PER_PARAMETER = 2.0
-"""Least number of target tokens to train on for each parameter: a smaller model learns more from
-fewer."""
-COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
-CHARACTER_SHARE = 0.8
-"""Largest share of a vocabulary for single characters; a larger one leaves too few words."""
-UPDATE_TOKENS = 500
-"""Target tokens of an update for a training on a million tokens."""
-LEARNING_RATE = 0.36
-"""Peak learning rate times the width of the model."""
-DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
-"""Least number of passes over the corpus, and dropout."""
+        with suppress(UserError):  # raised on rank 0 too, which decides
+            measure_speed(config, lengths, vocabularies, world.device, seconds, world)
 
 
 def resolve(
@@ -352,10 +292,7 @@ def _choose_coverage(settings: AutoSettings, corpus: CorpusStatistics) -> None:
     size, (source, target) = settings.value("tokenizer.vocabulary_size"), corpus.characters
     is_joint = settings.value("tokenizer.vocabulary") == "joint"
     sides = [source + target] if is_joint else [source, target]
-    for coverage in COVERAGES:
-        needed = max(characters_needed(side, coverage) for side in sides)
-        if needed <= CHARACTER_SHARE * size:
-            break
+    coverage, needed = choose_coverage(sides, size)
     reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
     settings.choose("tokenizer.character_coverage", coverage, reason)
 
@@ -367,25 +304,35 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
         tied, reason = "all", "one vocabulary, one matrix"
     settings.choose("model.tie_embeddings", tied, reason)
     if "model.d_model" not in settings.open_keys:
-        width = settings.value("model.d_model")
-        like = next((size for size in SIZES if size.d_model >= width), SIZES[-1])
+        like = like_width(settings.value("model.d_model"), corpus.pairs)
         settings.choose("tokenizer.vocabulary_size", like.vocabulary, "for a model of this width")
         return
-    best, reason = SIZES[0], ""
+    best, chosen, gain = None, SIZES[0], None
     for size in SIZES:
         if corpus.pairs < size.pairs:
             break
         candidate = replace(settings, chosen=dict(settings.chosen))
-        _choose_shape(candidate, size, reason)
-        tokens, config = _affordable(candidate, corpus, device), candidate.config
-        numbers = count_parameters(config.model, config.tokenizer.vocabulary_size)
-        if size is not SIZES[0] and tokens < TOKENS_PER_PARAMETER * numbers:
+        _choose_shape(candidate, size, "")
+        try:
+            model = _MeasuredModel.measure(candidate, corpus, device)
+        except UserError:
+            if best is None:
+                raise
+            break  # the device has too little memory
+        least = size.tokens_per_parameter * model.parameters if best else 0.0
+        if best and gain is None and model.forecast().tokens < least:
+            gain = best.measure_gain(corpus, device)
+        if model.forecast(gain or 1.0).tokens < least:
             break
-        reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
-        best, settings.tokens = size, tokens
-    _choose_shape(settings, best, reason)
-    dropout = next(rate for least, rate in DROPOUT if settings.passes >= least)
-    settings.choose("model.dropout", dropout, f"about {settings.passes:.2g} passes over the corpus")
+        best, chosen = model, size
+    assert best is not None, "the first size needs no pairs"
+    forecast = settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
+    reason = f"{best.parameters / 1e6:.2g} million parameters for {forecast.tokens / 1e6:.2g} "
+    reason += f"million tokens, {source_of_width(chosen.d_model)}"
+    _choose_shape(settings, chosen, reason)
+    reason = f"about {settings.passes:.2g} passes over the corpus"
+    reason += f", {source_of_dropout(settings.passes)}"
+    settings.choose("model.dropout", choose_dropout(settings.passes), reason)
 
 
 def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
@@ -411,56 +358,105 @@ def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
     return sum(parameter.numel() for parameter in built.parameters())
 
 
-def _affordable(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> float:
-    """Return how many target tokens the config's end and its budget, or else its time, allow.
+@dataclass(frozen=True)
+class _MeasuredModel:
+    """Settings with a model, and the measured time of its updates."""
 
-    The speed is that of updates of the size that follows from it: small ones leave a GPU idle.
-    """
-    training, most = settings.given.training, math.inf
-    key, seconds = "training.target_tokens_per_update", training.budget_seconds
-    is_open = key in settings.open_keys
-    if training.max_updates is not None:
-        most = training.max_updates * float(UPDATE_TOKENS if is_open else settings.value(key))
-    elif training.max_epochs is not None:
-        most = training.max_epochs * float(corpus.target_tokens)
-    elif seconds is None:
-        most, seconds = float(_MOST_PASSES * corpus.target_tokens), LONGEST_TRAINING
-    if seconds is None:
-        return most
+    settings: AutoSettings
+    limits: Bounds
+    parameters: int
+    time: UpdateTime | None
+    """None if the config's end alone limits the training."""
 
-    def measure(update_tokens: int) -> float:
-        candidate = replace(settings, chosen=dict(settings.chosen))
-        candidate.choose(key, update_tokens, "to measure the speed")
-        config, world = candidate.config, settings.world
+    @classmethod
+    def measure(
+        cls, settings: AutoSettings, corpus: CorpusStatistics, device: torch.device
+    ) -> "_MeasuredModel":
+        """Return the settings with their limits, after a measurement of the speed.
+
+        It is measured with updates of the size that follows from it, because small ones leave a
+        GPU idle: at most at `_MEASUREMENTS` sizes, on a CPU mostly at one.
+        """
+        config = settings.config
+        parameters = count_parameters(config.model, config.tokenizer.vocabulary_size)
+        limits = _limit(settings, corpus, parameters, device)
+        candidate = cls(settings, limits, parameters, None)
+        if limits.seconds == math.inf:
+            return candidate
+        measured: dict[int, float] = {}
+        on_cpu, size = device.type == "cpu", limits.update_tokens or UPDATE_TOKENS
+        if limits.update_tokens is None and not on_cpu:
+            size *= _FIRST_ON_GPU
+        while True:
+            measured[size] = size / candidate.speed(size, corpus, device)
+            time = UpdateTime.fit(measured)
+            wanted = make_forecast(limits, time).update_tokens
+            if not on_cpu and len(measured) == 1:
+                wanted = max(wanted, _FIRST_ON_GPU * size)
+            is_near = limits.update_tokens is not None or wanted <= 2 * max(measured)
+            if is_near or len(measured) == _MEASUREMENTS:
+                return replace(candidate, time=time)
+            size = wanted
+
+    def speed(
+        self, update_tokens: int, corpus: CorpusStatistics, device: torch.device, **keys: Any
+    ) -> float:
+        """Return the target tokens per second with updates of a size; `keys` are of training."""
+        config, world = self.settings.config, self.settings.world
+        keys["target_tokens_per_update"] = update_tokens
+        config = config.changed(training=config.training.changed(**keys))
         sizes = (config.tokenizer.vocabulary_size,) * 2
-        speed = measure_speed(config, corpus.lengths, sizes, device, seconds=1.5, world=world)
-        return min(speed * seconds, most)
+        return measure_speed(config, corpus.lengths, sizes, device, seconds=1.5, world=world)
 
-    tokens = measure(UPDATE_TOKENS)
-    size = _update_size(tokens)
-    return measure(size) if is_open and size > 2 * UPDATE_TOKENS else tokens
+    def forecast(self, gain: float = 1.0) -> Forecast:
+        """Return the forecast of the training, on a device that is faster by a factor."""
+        return make_forecast(self.limits, self.time and self.time.faster(gain))
+
+    def measure_gain(self, corpus: CorpusStatistics, device: torch.device) -> float:
+        """Return the factor by which compilation makes the training faster; 1 if it is not."""
+        training = self.settings.given.training
+        if self.time is None or training.compile != "auto" or not should_compile(training, device):
+            return 1.0
+        size = self.forecast().update_tokens
+        return max(1.0, self.speed(size, corpus, device, compile="on") * self.time.of(size) / size)
 
 
-def _update_size(tokens: float) -> int:
-    """Return the target tokens of an update for a training on this number of tokens."""
-    return int(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
+def _limit(
+    settings: AutoSettings, corpus: CorpusStatistics, parameters: int, device: torch.device
+) -> Bounds:
+    """Return the limits of a training by the config's end and its budget, or else its time."""
+    training, key = settings.given.training, "training.target_tokens_per_update"
+    given = None if key in settings.open_keys else settings.value(key)
+    limits = Bounds(math.inf, training.budget_seconds or math.inf, given)
+    if training.max_updates is not None:
+        return replace(limits, tokens=training.max_updates * float(given or UPDATE_TOKENS))
+    if training.max_epochs is not None:
+        return replace(limits, tokens=training.max_epochs * float(corpus.target_tokens))
+    if training.budget_seconds is None:
+        end = expect_end(corpus.target_tokens, parameters, device.type)
+        return replace(end, update_tokens=given)
+    return replace(limits, tokens=float(most_passes(corpus.pairs) * corpus.target_tokens))
 
 
 def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
+    width = settings.value("model.d_model")
     if "training.target_tokens_per_update" in settings.open_keys:
-        settings.tokens = settings.tokens or _affordable(settings, corpus, device)
-        size = _update_size(settings.tokens)
-        reason = f"grows with the square root of {settings.tokens / 1e6:.2g} million tokens"
+        if settings.forecast is None:
+            candidate = _MeasuredModel.measure(settings, corpus, device)
+            settings.forecast = candidate.forecast(candidate.measure_gain(corpus, device))
+        size, tokens = settings.forecast.update_tokens, settings.forecast.tokens
+        reason = f"grows with the square root of {tokens / 1e6:.2g} million tokens"
+        reason += f", {source_of_update(size)}"
         settings.choose("training.target_tokens_per_update", size, reason)
         training = settings.given.training
         if training.budget is not None and training.max_updates is None is training.max_epochs:
-            _require_updates(training, settings.tokens / size)
+            _require_updates(training, settings.forecast.updates)
     if device.type != "cuda":  # on CUDA each session chooses it
         given = settings.given
         size = _batch_tokens(given.training, given.data.max_tokens, device)
         settings.choose(_BATCH_TOKENS, size, "fits a small memory")
-    rate = float(f"{LEARNING_RATE / settings.value('model.d_model'):.2g}")
-    settings.choose("training.learning_rate", rate, "falls with the width of the model")
+    reason = f"falls with the width of the model, {source_of_width(width)}"
+    settings.choose("training.learning_rate", choose_learning_rate(width), reason)
 
 
 def _choose_end(
@@ -468,19 +464,20 @@ def _choose_end(
     data: TrainingData,
     device: torch.device,
     seconds: float,
-    most: int | None,
+    limits: tuple[int | None, int],
 ) -> tuple[int, float]:
-    """Choose the last update, at most `most`, and the extent of validation, for a budget.
+    """Choose the last update and the extent of validation, for a budget.
 
-    An update takes `seconds`, or less if a session will compile the model. Logs which end comes
-    first. Returns the number of updates and the seconds of each.
+    `limits` are the end of the config, and the updates that the corpus is worth without it. An
+    update takes `seconds`, or less if a session will compile the model. Logs which end comes first.
+    Returns the number of updates and the seconds of each.
     """
-    config, training = settings.config, settings.config.training
+    config, training, (most, useful) = settings.config, settings.config.training, limits
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)
     ends_at = settings.began_at + (training.budget_seconds or 0.0)
     updates, pairs = _updates_in(settings, data, seconds, ends_at - time.perf_counter())
-    count = min(updates, most or updates)
+    count = min(updates, most or useful)
     if training.compile == "auto" and should_compile(training, device, count):
         began_at = time.perf_counter()
         config = config.changed(training=training.changed(compile="on"))
@@ -501,8 +498,11 @@ def _choose_end(
         text = "%s ends the training, after %s updates instead of the %s of %s"
         _logger.info(text, budget, f"{updates:,}", f"{most:,}", end)
     _require_updates(training, updates)
-    last = Setting(updates, f"as many as fit into {training.budget}")
-    settings.chosen["training.max_updates"] = last
+    reason = f"as many as fit into {training.budget}"
+    if most is None and useful < updates:
+        updates, reason = useful, f"{most_passes(len(data.store.lengths))} passes over the corpus"
+        _logger.info("%s end the training, before its budget %s", reason, training.budget)
+    settings.chosen["training.max_updates"] = Setting(updates, reason)
     return updates, seconds
 
 
@@ -553,8 +553,9 @@ def _require_updates(training: TrainingConfig, updates: float) -> None:
 
 
 def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int) -> None:
-    warmup = min(max(1, expected // 10), 1000)
-    warmup = settings.choose("training.warmup_updates", warmup, "a tenth")
+    width = settings.value("model.d_model")
+    reason = f"a tenth, at most {most_warmup(width):,}"
+    warmup = settings.choose("training.warmup_updates", choose_warmup(expected, width), reason)
     if updates is None or warmup >= updates:
         if "training.schedule" in settings.open_keys:
             settings.choose("training.schedule", "inverse_sqrt", "the end is not known")
@@ -589,8 +590,9 @@ def _summarize(settings: AutoSettings, seconds: float, expected: int) -> Iterato
     if "training.validate_every" in chosen:
         tokens = training.target_tokens_per_update
         text = f"training: {expected:,} updates of {tokens:,} target tokens"
-        if training.max_updates is None:
-            text = f"training: stops after {training.patience} validations without improvement"
+        if training.max_updates is None and training.max_epochs is None:
+            text = f"{text[:9]} about {text[10:]}, until {training.patience} validations bring no "
+            text += "improvement, which may be earlier or later"
         if seconds:
             first, last = seconds * training.validate_every, seconds * expected
             text += f"; the first validation in about {tqdm.format_interval(first)}, "

@@ -7,8 +7,7 @@ import pytest
 from sacrebleu import sentence_bleu
 
 from mt import Translator
-from mt.augment.distill import NOISE, Distillation
-from mt.augment.teacher import Sources, Teacher
+from mt.augment.distill import NOISE, Distillation, Sources, Teacher
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source

@@ -1,0 +1,301 @@
+"""Rules of the automatic settings: tables and functions of numbers, without a measurement.
+
+`mt.training.resolve` applies them. The numbers for models up to a width of 256 are from trainings
+with this code, those for larger models are published practice. Both are in docs/recipes.md, with
+the choices for simulated devices.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mt.data.batches import TARGET, Lengths
+from mt.data.splits import CorpusScan
+from mt.languages import in_letters
+
+LETTERS_PER_TOKEN = 3.5
+"""Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
+
+
+@dataclass(frozen=True)
+class CorpusStatistics:
+    """Properties of a training corpus that the rules depend on."""
+
+    pairs: int
+    letters: tuple[int, int]
+    """Length of each side in letters of an alphabet, as `mt.languages.in_letters` counts."""
+    characters: tuple[Counter[str], Counter[str]]
+    """Characters of each side in a sample of the pairs, without spaces."""
+    lengths: Lengths
+    """Estimated lengths of the sample in tokens."""
+
+    @property
+    def target_tokens(self) -> int:
+        """Estimated target tokens of the corpus, with end marks."""
+        return round(self.letters[TARGET] / LETTERS_PER_TOKEN) + self.pairs
+
+
+@dataclass(frozen=True)
+class Size:
+    """Shape of a model."""
+
+    d_model: int
+    heads: int
+    layers: int
+    vocabulary: int
+    """Tokens; an embedding as large as the layers is learned too slowly."""
+    pairs: int = 0
+    """Least number of pairs in the corpus; fewer are memorised."""
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        """Least number of target tokens to train on for each parameter."""
+        is_large = self.d_model >= _PAPER_WIDTH
+        return PAPER_TOKENS_PER_PARAMETER if is_large else TOKENS_PER_PARAMETER
+
+
+_MEASURED_WIDTH, _MEASURED_UPDATE, _MEASURED_PASSES = 256, 1500, 25
+"""Largest model, update and number of passes in the trainings behind the rules."""
+_PAPER_WIDTH = 512
+"""Width from which models are those of Vaswani et al. 2017."""
+SIZES = (
+    Size(96, 3, 3, 4000),
+    Size(128, 4, 3, 4000),
+    Size(192, 6, 3, 4000, pairs=10_000),
+    Size(256, 4, 3, 8000, pairs=20_000),
+    Size(384, 6, 4, 12_000, pairs=50_000),
+    Size(512, 8, 6, 16_000, pairs=300_000),
+    Size(512, 8, 6, 32_000, pairs=2_000_000),
+    Size(1024, 16, 6, 37_000, pairs=4_000_000),
+)
+"""Shapes in order of size; the rule chooses the largest that is trained on enough tokens.
+
+The last two are `transformer-base` and `transformer-big` (Vaswani et al. 2017, table 3).
+"""
+TOKENS_PER_PARAMETER = 2.0
+"""Least number of target tokens to train on for each parameter: a smaller model learns more from
+fewer."""
+PAPER_TOKENS_PER_PARAMETER = 6.0
+"""The same from a width of 512 on: the big model overtakes the base model there (Popel and Bojar
+2018, figure 3)."""
+UPDATE_TOKENS = 500
+"""Target tokens of an update for a training on a million tokens."""
+LARGEST_UPDATE = 400_000
+"""Largest update known to train well (Ott et al. 2018)."""
+LEAST_UPDATES = 20_000
+"""Least number of updates to keep where an update grows to keep a device busy."""
+LEARNING_RATE = 0.36
+"""Peak learning rate times the width of the model."""
+DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
+"""Least number of passes over the corpus, and dropout."""
+WARMUP = ((1024, 8000), (512, 4000), (0, 1000))
+"""Least width of the model, and largest number of updates of the warm-up."""
+PASSES = 40
+"""Passes over the corpus after which a training without a budget is expected to have ended."""
+FINISHED_TOKENS_PER_PARAMETER = 40.0
+"""Target tokens for each parameter after which it is expected to have ended: the base and the big
+model were trained on 38 and 35 (Vaswani et al. 2017)."""
+LONGEST_TRAINING = {"cuda": 12 * 3600.0}
+"""Seconds by type of device that a training without a budget is expected to take at most."""
+_LONGEST_ELSEWHERE = 3600.0
+MOST_PASSES = ((1_000_000, 80), (30_000, 200), (0, 500))
+"""Least number of pairs, and passes that end a training before its budget."""
+COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
+CHARACTER_SHARE = 0.8
+"""Largest share of a vocabulary for single characters; a larger one leaves too few words."""
+_SHARED_LETTERS = 0.5
+_BUSY = 2.0
+"""Time for the tokens of an update, in times of its fixed part, from which a device is busy."""
+_MOST_GROWTH = 2.0
+"""Largest factor by which an update grows to keep a device busy."""
+
+
+@dataclass(frozen=True)
+class UpdateTime:
+    """Time of an update: a fixed part, which starts kernels, and a part for each target token."""
+
+    fixed: float
+    per_token: float
+
+    @classmethod
+    def fit(cls, seconds: Mapping[int, float]) -> "UpdateTime":
+        """Return the time that fits measurements: seconds by target tokens of an update.
+
+        One measurement has no fixed part.
+        """
+        small, large = min(seconds), max(seconds)
+        per_token = seconds[large] / large
+        if small < large:
+            per_token = min(per_token, (seconds[large] - seconds[small]) / (large - small))
+        per_token = max(per_token, 1e-3 * seconds[large] / large)
+        return cls(seconds[large] - per_token * large, per_token)
+
+    def of(self, tokens: float) -> float:
+        """Return the seconds of an update of some target tokens."""
+        return self.fixed + self.per_token * tokens
+
+    def faster(self, factor: float) -> "UpdateTime":
+        """Return the time on a device that is faster by a factor."""
+        return UpdateTime(self.fixed / factor, self.per_token / factor)
+
+    @property
+    def busy_tokens(self) -> float:
+        """Target tokens of an update from which the fixed part is at most a third of its time."""
+        return _BUSY * self.fixed / self.per_token
+
+    def tokens_at(self, speed: float) -> float:
+        """Return the target tokens of an update that reaches a speed in tokens per second."""
+        spare = 1 / speed - self.per_token if speed else math.inf
+        return self.fixed / spare if spare > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of a training: its time and its target tokens."""
+
+    tokens: float
+    seconds: float = math.inf
+    update_tokens: int | None = None
+    """Target tokens of an update; None if the rule chooses them."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Expected target tokens of a training, of each update, and its seconds; 0 if unknown."""
+
+    tokens: float = 0.0
+    update_tokens: int = UPDATE_TOKENS
+    seconds: float = 0.0
+
+    @property
+    def updates(self) -> float:
+        """Expected number of updates."""
+        return self.tokens / self.update_tokens
+
+
+def make_forecast(limits: Bounds, time: UpdateTime | None) -> Forecast:
+    """Forecast a training within limits, with the size of update that follows from it.
+
+    `time` is None without a measurement; the target tokens alone limit the training then.
+    """
+    if time is None:
+        size = limits.update_tokens or choose_update_tokens(limits.tokens)
+        return Forecast(limits.tokens, size)
+    busy_tokens = min(time.busy_tokens, time.tokens_at(limits.tokens / limits.seconds))
+    size, tokens = limits.update_tokens or UPDATE_TOKENS, 0.0
+    for _ in range(30):  # the square root converges
+        tokens = min(limits.seconds * size / time.of(size), limits.tokens)
+        size = limits.update_tokens or choose_update_tokens(tokens, busy_tokens)
+    return Forecast(tokens, size, tokens / size * time.of(size))
+
+
+def choose_update_tokens(tokens: float, busy_tokens: float = 0.0) -> int:
+    """Return the target tokens of an update for a training on a number of tokens.
+
+    It grows towards `busy_tokens`, at most to twice as many, as long as there are enough updates.
+    """
+    size = float(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, LARGEST_UPDATE))
+    grown = min(busy_tokens, _MOST_GROWTH * size, tokens / LEAST_UPDATES)
+    return int(max(size, grown))
+
+
+def choose_learning_rate(width: int) -> float:
+    """Return the peak learning rate for a model of some width, to two digits."""
+    return float(f"{LEARNING_RATE / width:.2g}")
+
+
+def choose_dropout(passes: float) -> float:
+    """Return the dropout for a number of passes over the corpus."""
+    return next(rate for least, rate in DROPOUT if passes >= least)
+
+
+def choose_warmup(updates: int, width: int) -> int:
+    """Return the updates of the warm-up: a tenth, up to a number for the width of the model."""
+    return min(max(1, updates // 10), most_warmup(width))
+
+
+def most_warmup(width: int) -> int:
+    """Return the largest number of updates of the warm-up for a model of some width."""
+    return next(most for least, most in WARMUP if width >= least)
+
+
+def most_passes(pairs: int) -> int:
+    """Return the passes over a corpus of some pairs that end a training before its budget."""
+    return next(most for least, most in MOST_PASSES if pairs >= least)
+
+
+def expect_end(epoch_tokens: float, parameters: int, device: str) -> Bounds:
+    """Return the expected limits of a training without a budget, on a type of device."""
+    tokens = min(PASSES * epoch_tokens, FINISHED_TOKENS_PER_PARAMETER * parameters)
+    return Bounds(tokens, LONGEST_TRAINING.get(device, _LONGEST_ELSEWHERE))
+
+
+def like_width(width: int, pairs: int) -> Size:
+    """Return the size of a model of some width or the next larger one, for a number of pairs."""
+    wide = [size for size in SIZES if size.d_model >= width] or [SIZES[-1]]
+    same = [size for size in wide if size.d_model == wide[0].d_model and size.pairs <= pairs]
+    return (same or wide[:1])[-1]
+
+
+def source_of_width(width: int) -> str:
+    """Return the origin of the rules for a model of some width, for a reason."""
+    if width <= _MEASURED_WIDTH:
+        return "measured"
+    return "published practice" if width >= _PAPER_WIDTH else "interpolated"
+
+
+def source_of_update(tokens: int) -> str:
+    """Return the origin of the rule for an update of some target tokens, for a reason."""
+    return "measured" if tokens <= _MEASURED_UPDATE else "towards published sizes"
+
+
+def source_of_dropout(passes: float) -> str:
+    """Return the origin of the rule for a number of passes, for a reason."""
+    return "measured" if passes < _MEASURED_PASSES else "published practice"
+
+
+def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
+    """Estimate the statistics of training corpora from their scan."""
+    sample = scan.sample
+    sizes = np.array([[in_letters(pair.source), in_letters(pair.target)] for pair in sample])
+    written = np.array([[len(pair.source), len(pair.target)] for pair in sample])
+    weights = sizes.sum(axis=0) / np.maximum(written.sum(axis=0), 1)
+    source, target = (np.array(scan.characters) * weights).round().astype(int).tolist()
+    lengths = np.clip(np.ceil(sizes / LETTERS_PER_TOKEN) + 1, 2, max_tokens).astype(np.int32)
+    characters = Counter[str](), Counter[str]()
+    for pair in sample:
+        characters[0].update(pair.source.replace(" ", ""))
+        characters[1].update(pair.target.replace(" ", ""))
+    return CorpusStatistics(scan.pairs, (source, target), characters, lengths)
+
+
+def share_script(characters: tuple[Counter[str], Counter[str]]) -> bool:
+    """Return whether the sides share more than half of their letters, by frequency.
+
+    A few Latin names in Chinese text do not count as a shared script.
+    """
+    source, target = ({c: n for c, n in side.items() if c.isalpha()} for side in characters)
+    totals = max(sum(source.values()), 1), max(sum(target.values()), 1)
+    shared = (min(source[c] / totals[0], target.get(c, 0) / totals[1]) for c in source)
+    return sum(shared) > _SHARED_LETTERS
+
+
+def choose_coverage(texts: Sequence[Counter[str]], vocabulary: int) -> tuple[float, int]:
+    """Return a share of the characters of each text, and the number of tokens that they take.
+
+    It is the largest that leaves enough of a vocabulary of some tokens for words.
+    """
+    for coverage in COVERAGES:
+        needed = max(_characters_needed(text, coverage) for text in texts)
+        if needed <= CHARACTER_SHARE * vocabulary:
+            break
+    return coverage, needed
+
+
+def _characters_needed(characters: Counter[str], coverage: float) -> int:
+    """Return how many of the most frequent characters make up a share of a text."""
+    counts = np.sort(np.array([*characters.values(), 1]))[::-1]
+    return int(np.searchsorted(np.cumsum(counts), coverage * characters.total())) + 1

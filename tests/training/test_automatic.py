@@ -1,0 +1,322 @@
+"""Automatic settings on simulated devices, and their table in docs/recipes.md.
+
+`python -m tests.training.test_automatic` prints the table for the document.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise, product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mt.config import Config, ModelConfig
+from mt.data.pairs import SentencePair
+from mt.data.splits import CorpusScan
+from mt.errors import UserError
+from mt.training import resolve as resolve_module
+from mt.training.automatic import CorpusStatistics
+from mt.training.resolve import count_parameters, resolve
+
+TOKENS = 27
+"""Target tokens of a pair, with the end mark."""
+PAIRS = {"3,000": 3000, "30,000": 30_000, "300,000": 300_000}
+PAIRS |= {"3 million": 3_000_000, "50 million": 50_000_000}
+BUDGETS = ("10m", "1h", "1d", None)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Simulated device, or several."""
+
+    kind: str
+    flops: float
+    """Operations a second in training, on each."""
+    launch_seconds: float
+    """Time to start the kernels of a layer, forward and backward, for a batch."""
+    count: int = 1
+    bytes_per_second: float = 1e11
+    """Rate at which gradients are exchanged."""
+    widest: int = 9999
+    """Width of the largest model that fits into the memory."""
+
+    def computing_seconds(self, config: Config) -> float:
+        """Return the time of the products of an update: 6 operations a parameter and token."""
+        parameters = cached_parameters(config.model, config.tokenizer.vocabulary_size)
+        tokens = config.training.target_tokens_per_update
+        return 6 * parameters * tokens / (self.flops * self.count) / gain(config)
+
+    def update_seconds(self, config: Config) -> float:
+        """Return the time of an update of a training."""
+        model, tokens = config.model, config.training.target_tokens_per_update
+        layers = model.encoder_layers + model.decoder_layers
+        batches = -(-tokens // (self.count * (32_768 if self.kind == "cuda" else 4096)))
+        starting = batches * layers * self.launch_seconds / gain(config)
+        parameters = cached_parameters(model, config.tokenizer.vocabulary_size)
+        exchange = 8 * parameters / self.bytes_per_second if self.count > 1 else 0.0
+        return starting + self.computing_seconds(config) + exchange
+
+
+def gain(config: Config) -> float:
+    """Return the factor by which compilation makes a training faster."""
+    return 1.5 if config.training.compile == "on" else 1.0
+
+
+DEVICES = {
+    "2 CPU cores": Device("cpu", 6e10, 1e-3),
+    "consumer card": Device("cuda", 2e13, 1e-3),
+    "A100": Device("cuda", 1e14, 1e-3),
+    "8 A100": Device("cuda", 1e14, 1e-3, count=8),
+}
+count_once = cache(count_parameters)
+
+
+def cached_parameters(model: ModelConfig, vocabulary_size: int) -> int:
+    return count_once(model, vocabulary_size)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings of a training that the rules choose."""
+
+    config: Config
+    parameters: int
+    tokens: float
+    updates: int
+    passes: float
+    seconds: float
+    launching: float
+    """Share of the time that starts kernels or exchanges gradients."""
+    measured: tuple[Config, ...]
+    """Config of each measurement before the corpus is encoded."""
+    reasons: Mapping[str, str]
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        return self.tokens / self.parameters
+
+    def cells(self) -> list[str]:
+        """Return the cells of a row of the table."""
+        model, training = self.config.model, self.config.training
+        return [
+            f"{model.d_model}, {model.encoder_layers} + {model.decoder_layers}",
+            f"{self.config.tokenizer.vocabulary_size:,}",
+            f"{self.parameters / 1e6:.1f}",
+            f"{training.target_tokens_per_update:,}",
+            f"{self.updates:,}",
+            f"{self.passes:.2g}" if self.passes < 10 else f"{self.passes:.0f}",
+            f"{self.tokens_per_parameter:.1f}",
+            f"{training.warmup_updates:,}",
+            f"{training.learning_rate:.1e}".replace("e-0", "e-"),
+            f"{model.dropout}",
+            next(
+                f"{self.seconds / unit:.0f} {name}"
+                for unit, name in ((3600, "h"), (60, "m"), (1, "s"))
+                if self.seconds > 1.5 * unit
+            ),
+        ]
+
+
+def choose(pairs: int, device: Device, budget: str | None) -> Choice:
+    """Return the settings for a corpus of some pairs on a simulated device."""
+    characters = Counter("abc"), Counter("abc")
+    facts = CorpusStatistics(
+        pairs, (round(3.5 * (TOKENS - 1) * pairs),) * 2, characters, np.full((8, 2), TOKENS)
+    )
+    files = {"source": "source", "target": "target"}
+    data = {"source_language": "en", "target_language": "de", "train": files, "valid": files}
+    given: dict[str, Any] = {"data": data, "training": {"budget": budget} if budget else {}}
+    measured: list[Config] = []
+
+    def measure(config: Config, *_: object, **__: object) -> float:
+        measured.append(config)
+        if config.model.d_model > device.widest:
+            raise UserError("the device has too little memory for this model")
+        return config.training.target_tokens_per_update / device.update_seconds(config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
+        patch.setattr(resolve_module, "count_parameters", cached_parameters)
+        patch.setattr(resolve_module, "measure_speed", measure)
+        patch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+        patch.setattr(
+            resolve_module,
+            "should_compile",
+            lambda training, device, updates=None: (
+                device.type == "cuda"
+                and (training.budget != "10m" if updates is None else updates >= 5000)
+            ),
+        )
+        where = torch.device(device.kind)
+        choices = resolve(Config.model_validate(given), where, CorpusScan({}, 0, (0, 0), ()))
+        before = tuple(measured)
+        size = choices.config.training.target_tokens_per_update
+        per_epoch = max(1, round(pairs * TOKENS / size))
+        vocabulary = choices.config.tokenizer.vocabulary_size
+        corpus: Any = SimpleNamespace(
+            store=SimpleNamespace(lengths=np.broadcast_to(np.int32(TOKENS), (pairs, 2))),
+            vocabularies=(vocabulary, vocabulary),
+            valid=17 * [SentencePair("We are going.", "Wir gehen jetzt nach Hause.")],
+            valid_lengths=np.full((17, 2), TOKENS),
+            plan_epoch=lambda: range(per_epoch),
+        )
+        choices.began_at = 0.0
+        config = choices.resolve_length(corpus, where)
+        forecast = choices.forecast
+        assert forecast is not None
+        updates = config.training.max_updates or round(forecast.updates)
+        compile_ = "on" if device.kind == "cuda" and updates >= 5000 else "off"
+        compiled = config.changed(training=config.training.changed(compile=compile_))
+        seconds = updates * device.update_seconds(compiled)
+    tokens = float(updates * size)
+    reasons = {key: setting.reason for key, setting in choices.chosen.items()}
+    return Choice(
+        config,
+        cached_parameters(config.model, vocabulary),
+        tokens,
+        updates,
+        tokens / (pairs * TOKENS),
+        seconds,
+        1 - device.computing_seconds(compiled) / device.update_seconds(compiled),
+        before,
+        reasons,
+    )
+
+
+@cache
+def choices() -> Mapping[tuple[str, str, str | None], Choice]:
+    """Return all choices by pairs, device and budget."""
+    keys = product(PAIRS, DEVICES, BUDGETS)
+    return {key: choose(PAIRS[key[0]], DEVICES[key[1]], key[2]) for key in keys}
+
+
+def table() -> Iterator[str]:
+    yield (
+        "| pairs | device | budget | width, layers | vocabulary | million parameters | tokens an "
+        "update | updates | passes | tokens a parameter | warm-up | rate | dropout | takes |"
+    )
+    yield "| --- | --- | --- | --- " + 10 * "| ---: " + "|"
+    for (pairs, device, budget), choice in choices().items():
+        yield f"| {' | '.join([pairs, device, budget or 'none', *choice.cells()])} |"
+
+
+def test_table_of_the_document_has_the_choices_of_the_rules() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert "\n".join(table()) in document, "run python -m tests.training.test_automatic"
+
+
+TINY, BASE, BIG = (128, 3, 4000), (512, 6, 32_000), (1024, 6, 37_000)
+EXPECTED = {
+    ("3,000", "8 A100", "1d"): TINY,
+    ("30,000", "consumer card", "1h"): (256, 3, 8000),
+    ("300,000", "2 CPU cores", "1d"): (256, 3, 8000),
+    ("300,000", "A100", "1h"): (512, 6, 16_000),
+    ("3 million", "A100", "1h"): BASE,
+    ("3 million", "A100", None): BASE,
+    ("3 million", "8 A100", "1d"): BASE,
+    ("50 million", "consumer card", None): BASE,
+    ("50 million", "A100", "1h"): BASE,
+    ("50 million", "A100", "1d"): BIG,
+    ("50 million", "8 A100", "10m"): BASE,
+    ("50 million", "8 A100", "1h"): BIG,
+    ("50 million", "8 A100", "1d"): BIG,
+}
+
+
+@pytest.mark.parametrize("key", EXPECTED)
+def test_model_is_that_of_published_practice(key: tuple[str, str, str | None]) -> None:
+    config = choices()[key].config
+    model = config.model
+    size = (model.d_model, model.encoder_layers, config.tokenizer.vocabulary_size)
+    assert size == EXPECTED[key]
+    assert model.heads == {128: 4, 256: 4, 512: 8, 1024: 16}[model.d_model]
+    assert model.encoder_layers == model.decoder_layers
+
+
+def test_more_time_pairs_or_speed_never_make_a_smaller_model() -> None:
+    for pairs, device in product(PAIRS, DEVICES):
+        sizes = [choices()[pairs, device, budget].parameters for budget in BUDGETS[:3]]
+        assert sizes == sorted(sizes)
+        tokens = [choices()[pairs, device, budget].tokens for budget in BUDGETS[:3]]
+        assert all(more > 0.9 * less for less, more in pairwise(tokens)), (pairs, device)
+    for pairs, budget in product(PAIRS, BUDGETS):
+        sizes = [choices()[pairs, device, budget].parameters for device in DEVICES]
+        assert sizes == sorted(sizes)
+    for device, budget in product(DEVICES, BUDGETS):
+        sizes = [choices()[pairs, device, budget].parameters for pairs in PAIRS]
+        assert sizes == sorted(sizes)
+
+
+LEAST_PAIRS = {192: 10_000, 256: 20_000, 384: 50_000, 512: 300_000, 1024: 4_000_000}
+"""Least number of pairs for a width."""
+
+
+def test_each_choice_is_one_that_an_expert_makes() -> None:
+    for (name, device, budget), choice in choices().items():
+        key, pairs = (name, device, budget), PAIRS[name]
+        model, training = choice.config.model, choice.config.training
+        width, size = model.d_model, training.target_tokens_per_update
+        assert pairs >= LEAST_PAIRS.get(width, 0), key
+        if choice.config.tokenizer.vocabulary_size >= 32_000:
+            assert pairs >= 2_000_000, key
+        assert choice.tokens_per_parameter > (5.5 if width >= 512 else 1.9), key
+        assert 3000 < choice.updates < 600_000, key
+        assert 500 <= size < min(pairs * TOKENS / 10, 150_000), key
+        assert training.warmup_updates <= min(choice.updates / 9, 8000), key
+        assert training.warmup_updates <= 4000 or width == 1024, key
+        passes = 80 if pairs > 1e6 else 200 if pairs > 1e4 else 500
+        assert choice.passes < 1.02 * passes, key
+        assert (model.dropout == 0.3) == (choice.passes > 97), key
+        assert (model.dropout == 0.1) == (choice.passes < 25), key
+        if width >= 512:
+            assert training.learning_rate == {512: 7e-4, 1024: 3.5e-4}[width], key
+        if budget is not None:
+            assert choice.seconds < 1.05 * {"10m": 600, "1h": 3600, "1d": 86_400}[budget], key
+        else:
+            assert choice.seconds < 1.05 * (3600 if device == "2 CPU cores" else 43_200), key
+        if budget is not None and choice.passes < 0.95 * passes:
+            assert choice.launching < 0.5 or choice.updates < 35_000, key
+
+
+def test_speed_is_measured_a_few_times_at_the_size_that_is_used() -> None:
+    for (name, device, budget), choice in choices().items():
+        sizes: dict[tuple[int, int], list[int]] = {}
+        for config in choice.measured:
+            if config.training.compile != "on":
+                shape = config.model.d_model, config.tokenizer.vocabulary_size
+                sizes.setdefault(shape, []).append(config.training.target_tokens_per_update)
+        compiled = sum(config.training.compile == "on" for config in choice.measured)
+        key = name, device, budget
+        assert compiled == (DEVICES[device].kind == "cuda" and budget != "10m"), key
+        most = 2 if device == "2 CPU cores" else 3
+        assert all(len(tried) <= most for tried in sizes.values()), key
+        model = choice.config.model
+        last = sizes[model.d_model, choice.config.tokenizer.vocabulary_size]
+        assert max(last) > 0.4 * choice.config.training.target_tokens_per_update, key
+
+
+def test_model_fits_into_the_memory_of_the_device() -> None:
+    card = replace(DEVICES["8 A100"], widest=384)
+    assert choose(50_000_000, card, "1d").config.model.d_model == 384
+    with pytest.raises(UserError, match="too little memory"):
+        choose(50_000_000, replace(card, widest=95), "1d")
+
+
+def test_reasons_name_measurements_and_published_practice() -> None:
+    small = choices()["30,000", "2 CPU cores", "10m"].reasons
+    big = choices()["50 million", "8 A100", "1d"].reasons
+    for key in ("model.d_model", "training.learning_rate", "model.dropout"):
+        assert small[key].endswith(", measured")
+        assert big[key].endswith(", published practice")
+    assert small["training.target_tokens_per_update"].endswith(", measured")
+    assert big["training.target_tokens_per_update"].endswith(", towards published sizes")
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))  # noqa: T201
