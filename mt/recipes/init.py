@@ -64,10 +64,10 @@ from mt.training.loader import heaviest
 from mt.training.resolve import (
     AutoSettings,
     Setting,
-    count_parameters,
     resolve,
 )
 from mt.training.resources import estimate_memory
+from mt.training.setup import count_parameters
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100

@@ -89,6 +89,8 @@ LEAST_UPDATES = 20_000
 """Least number of updates to keep where an update grows to keep a device busy."""
 LEARNING_RATE = 0.36
 """Peak learning rate times the width of the model."""
+GUIDED_ALIGNMENT = 0.5
+"""Weight of guided alignment at the first update."""
 DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 WARMUP = ((1024, 8000), (512, 4000), (0, 1000))

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from mt.config import Config, ModelConfig, TrainingConfig
+from mt.config import Config, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
@@ -30,8 +30,8 @@ from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
 from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
-from mt.model.transformer import Transformer
 from mt.training.automatic import (
+    GUIDED_ALIGNMENT,
     SIZES,
     UPDATE_TOKENS,
     Bounds,
@@ -56,10 +56,10 @@ from mt.training.automatic import (
 )
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
-from mt.training.objectives import should_compile
+from mt.training.objectives import should_compile, should_guide
 from mt.training.optimizer import choose_precision
 from mt.training.resources import MEASURED_PAIRS, training_speed
-from mt.training.setup import build_learner, most_updates, new_model
+from mt.training.setup import build_learner, count_parameters, most_updates, new_model
 from mt.training.validation import spread
 
 _logger = logging.getLogger(__name__)
@@ -151,6 +151,10 @@ class AutoSettings:
         training, per_epoch = config.training, len(data.plan_epoch())
         updates, seconds, budget = most_updates(training, per_epoch), 0.0, training.budget_seconds
         _choose_metric(self, [pair.target for pair in data.valid])
+        if "training.schedule" in self.open_keys and should_guide(training, device):
+            self.choose("training.guided_alignment", GUIDED_ALIGNMENT, "attention learns sooner")
+        if self.value("training.guided_alignment"):
+            _ = data.translation_table  # before the time left is measured
         if updates is None or budget is not None or "model.d_model" in self.chosen:
             lengths, sizes, world = data.store.lengths, data.vocabularies, self.world
             speed = measure_speed(config, lengths, sizes, device, world=world)
@@ -347,15 +351,6 @@ def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
     # Three matrices of two thirds of the usual width have as many parameters as two.
     inner = width * 8 // 3 // 8 * 8
     settings.choose("model.d_ff", inner, "as many parameters as ReLU of four widths")
-
-
-def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
-    """Return the number of parameters of a model with two vocabularies of this size."""
-    with torch.device("meta"):  # moving a model there would untie its matrices
-        built = Transformer(
-            model, source_vocabulary=vocabulary_size, target_vocabulary=vocabulary_size
-        )
-    return sum(parameter.numel() for parameter in built.parameters())
 
 
 @dataclass(frozen=True)
@@ -555,6 +550,8 @@ def _require_updates(training: TrainingConfig, updates: float) -> None:
 def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int) -> None:
     width = settings.value("model.d_model")
     reason = f"a tenth, at most {most_warmup(width):,}"
+    if "training.guided_alignment" in settings.chosen:
+        settings.choose("training.guided_alignment_updates", expected, "the expected end")
     warmup = settings.choose("training.warmup_updates", choose_warmup(expected, width), reason)
     if updates is None or warmup >= updates:
         if "training.schedule" in settings.open_keys:

@@ -166,6 +166,15 @@ def new_model(
     return Transformer(shape, source_vocabulary=source, target_vocabulary=target).to(device)
 
 
+def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
+    """Return the number of parameters of a model with two vocabularies of this size."""
+    with torch.device("meta"):  # moving a model there would untie its matrices
+        built = Transformer(
+            model, source_vocabulary=vocabulary_size, target_vocabulary=vocabulary_size
+        )
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training

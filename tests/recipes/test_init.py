@@ -153,6 +153,7 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
         vocabularies=(500, 500),
         valid=17 * [SentencePair("我们走吧。", "Let us go there.")],
         valid_lengths=np.full((17, 2), 12),
+        translation_table=None,
         plan_epoch=lambda: [None] * 40,
     )
     choices = resolve(config, CPU, scan_corpora(open_training_corpora(config.data)))

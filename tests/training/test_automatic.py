@@ -22,7 +22,8 @@ from mt.data.splits import CorpusScan
 from mt.errors import UserError
 from mt.training import resolve as resolve_module
 from mt.training.automatic import CorpusStatistics
-from mt.training.resolve import count_parameters, resolve
+from mt.training.resolve import resolve
+from mt.training.setup import count_parameters
 
 TOKENS = 27
 """Target tokens of a pair, with the end mark."""
@@ -164,6 +165,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
             vocabularies=(vocabulary, vocabulary),
             valid=17 * [SentencePair("We are going.", "Wir gehen jetzt nach Hause.")],
             valid_lengths=np.full((17, 2), TOKENS),
+            translation_table=None,
             plan_epoch=lambda: range(per_epoch),
         )
         choices.began_at = 0.0

@@ -20,9 +20,9 @@ from mt.training import resolve as resolve_module
 from mt.training import trainer
 from mt.training.automatic import COVERAGES, CorpusStatistics
 from mt.training.data import ReadCorpora, prepare, read_corpora
-from mt.training.resolve import AutoSettings, count_parameters, resolve, resolve_for_device
+from mt.training.resolve import AutoSettings, resolve, resolve_for_device
 from mt.training.run_folder import RunFolder, open_run
-from mt.training.setup import new_model
+from mt.training.setup import count_parameters, new_model
 from tests.factories import CPU, Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -56,6 +56,8 @@ GIVEN: dict[str, Any] = {
     "training.validation_pairs": 17,
     "training.average": "last",
     "training.best_metric": "loss",
+    "training.guided_alignment": 0.3,
+    "training.guided_alignment_updates": 50,
 }
 """A value that no rule chooses for each automatic key."""
 
@@ -236,6 +238,8 @@ LENGTH = {
     "training.validation_pairs",
     "training.average",
     "training.best_metric",
+    "training.guided_alignment",
+    "training.guided_alignment_updates",
     "model.residual",
 }
 """Keys that are chosen with the number of updates, or not at all."""
@@ -261,14 +265,16 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
     monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 200.0)
     train_with(open_recipe, tmp_path / "run")
     training = load_config(tmp_path / "run" / "config.yaml").training
-    assert training.max_updates is not None
+    last_update = training.max_updates
+    assert last_update is not None
     last = journal(tmp_path / "run", "final")[0]
     # 1.5 seconds an update; validation and preparation take the rest.
-    assert 0.8 * 120 < 1.5 * training.max_updates < 120
-    assert (training.schedule, training.decay_updates) == ("linear", training.max_updates)
-    assert training.validate_every == training.max_updates // 20
+    assert 0.8 * 120 < 1.5 * last_update < 120
+    assert (training.schedule, training.decay_updates) == ("linear", last_update)
+    assert training.validate_every == last_update // 20
     assert training.patience is None
-    assert last["averaged_updates"][0] <= training.max_updates
+    assert (training.guided_alignment, training.guided_alignment_updates) == (0.5, last_update)
+    assert last["averaged_updates"][0] <= last_update
 
 
 def length_of(
@@ -292,6 +298,25 @@ def length_of(
 def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an update of 300 tokens take a quarter of a second."""
     monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 1200.0)
+
+
+@pytest.mark.usefixtures("fixed_speed")
+@pytest.mark.parametrize(
+    "setting",
+    ["r_drop=1.0", "compile=on", "recompute=on", "guided_alignment=0.0", "schedule=constant"],
+)
+def test_alignment_is_guided_to_the_end_unless_something_excludes_it(
+    setting: str, open_recipe: Path, tmp_path: Path
+) -> None:
+    training = length_of(open_recipe, tmp_path)
+    assert (training.guided_alignment, training.guided_alignment_updates) == (
+        0.5,
+        training.max_updates,
+    )
+    excluded = length_of(open_recipe, tmp_path, setting)
+    assert (excluded.guided_alignment, excluded.guided_alignment_updates) == (0.0, None)
+    constant = length_of(open_recipe, tmp_path, "guided_alignment=0.2")
+    assert (constant.guided_alignment, constant.guided_alignment_updates) == (0.2, None)
 
 
 @pytest.mark.usefixtures("fixed_speed")
