@@ -146,7 +146,7 @@ def scan_corpora(
                 continue
             cleaned = corpus.cleaning.clean(chain.from_iterable(blocks))
             while block := list(islice(cleaned, _BLOCK_PAIRS)):
-                text.add(block, corpus.languages)
+                text.add(block, corpus.languages, corpus=corpus.key)
     return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.items))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from mt.config import TokenizerConfig
-from mt.config.data import DataConfig
+from mt.config.data import DataConfig, MixtureSource
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import (
@@ -27,6 +27,7 @@ from mt.data.sentencepiece_model import (
     number_field,
     with_normal_form,
 )
+from mt.data.store import mix
 from mt.data.tokenizer import (
     JOINT,
     SOURCE,
@@ -121,31 +122,47 @@ class Reservoir(Generic[_Item]):
         self._count = count
         self._random = np.random.Generator(np.random.PCG64(seed))
         self.items: list[_Item] = []
-        self._seen = 0
+        self.seen = 0
+        """Items of the stream so far."""
 
     def add(self, items: Iterable[_Item]) -> None:
         """Add the next items of the stream."""
         remaining = iter(items)
         if free := self._count - len(self.items):
             self.items.extend(islice(remaining, free))
-            self._seen = len(self.items)
+            self.seen = len(self.items)
         while block := list(islice(remaining, _BLOCK_LINES)):
-            last = self._seen + len(block)
-            slots = self._random.integers(0, np.arange(self._seen, last) + 1)
+            last = self.seen + len(block)
+            slots = self._random.integers(0, np.arange(self.seen, last) + 1)
             for position in np.flatnonzero(slots < self._count):
                 self.items[slots[position]] = block[position]
-            self._seen = last
+            self.seen = last
 
 
 class TokenizerText:
-    """Lines from which a tokenizer is learnt, sampled while the corpora are read once."""
+    """Lines from which a tokenizer is learnt, sampled while the corpora are read once.
 
-    def __init__(self, names: Iterable[str], seed: int, new_text: "NewText | None" = None) -> None:
-        """Sample the lines of the model files `names`; with `new_text`, for an extension."""
-        self._samples = {name: Reservoir[str](_SAMPLE_LINES, seed) for name in names}
-        self._new_text = new_text
+    The lines of a mixture whose corpora are drawn unequally are those of an epoch: a corpus with
+    two passes an epoch has each line twice.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        seed: int,
+        new_text: "NewText | None" = None,
+        mixture: MixtureSource | None = None,
+    ) -> None:
+        """Sample the lines of the model files `names`; with `new_text`, for an extension.
+
+        The corpora of a `mixture` with weights or a temperature are sampled each for itself.
+        """
+        self._seed, self._new_text, self._mixture = seed, new_text, mixture
         old = new_text.old if new_text else ()
         self._is_normal = all(vocabulary.is_normal for vocabulary in old)
+        self._samples: dict[str, dict[str, Reservoir[str]]] = {name: {} for name in names}
+        """Samples by model file and corpus; one for all corpora without weights."""
+        self._pairs = Counter[str]()
 
     @classmethod
     def for_run(
@@ -156,17 +173,26 @@ class TokenizerText:
         With an open `vocabulary`, both layouts are sampled. Raises RunError if the tokenizer of
         `origin` cannot be read.
         """
+        mixture = data.train if isinstance(data.train, MixtureSource) else None
+        if mixture is not None and mixture.temperature == 1:
+            weights = {source.weight for source in mixture.corpora.values()}
+            mixture = mixture if len(weights) > 1 else None
         if origin is None:
             is_open = settings.is_open("vocabulary")
-            return cls([JOINT, SOURCE, TARGET] if is_open else model_files(settings), seed)
+            names = [JOINT, SOURCE, TARGET] if is_open else model_files(settings)
+            return cls(names, seed, mixture=mixture)
         if not settings.added_tokens:
             return None
         models = read_models(origin)
         old = [Vocabulary.from_model(model) for model in models.values()]
-        return cls(models, seed, NewText.for_corpora(data, (old[0], old[-1])))
+        return cls(models, seed, NewText.for_corpora(data, (old[0], old[-1])), mixture)
 
-    def add(self, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> None:
-        """Add cleaned pairs of a corpus in the given languages."""
+    def add(
+        self, pairs: Sequence[SentencePair], languages: tuple[str, str], *, corpus: str = ""
+    ) -> None:
+        """Add cleaned pairs of a corpus of a mixture in the given languages."""
+        corpus = corpus if self._mixture else ""
+        self._pairs[corpus] += len(pairs)
         if self._is_normal:
             pairs = [
                 SentencePair(normalize_source(pair.source), normalize_target(pair.target))
@@ -175,13 +201,43 @@ class TokenizerText:
         selection = self._new_text
         if selection is not None:
             pairs = [selection.select(pair, languages) for pair in pairs]
-        for name, sample in self._samples.items():
+        for name, samples in self._samples.items():
             lines = TRAINING_TEXT[name](iter(pairs))
+            sample = samples.setdefault(corpus, Reservoir(_SAMPLE_LINES, self._seed))
             sample.add(lines if selection is None else filter(None, lines))
 
     def take(self, name: str) -> list[str]:
         """Return the lines of a model file, and free their memory here."""
-        return self._samples.pop(name).items
+        samples = self._samples.pop(name)
+        if self._mixture is None:
+            return [line for sample in samples.values() for line in sample.items]
+        sizes = {corpus: size for corpus, size in self._pairs.items() if size}
+        weights = [self._mixture.corpora[corpus.rpartition(".")[2]].weight for corpus in sizes]
+        mixture = mix([*sizes.values()], weights, temperature=self._mixture.temperature)
+        lines = {
+            corpus: passes * samples[corpus].seen
+            for corpus, passes in zip(sizes, mixture.weights, strict=True)
+        }
+        # No more than a sample has; at least one whole corpus.
+        scale = 1 / min(1.0, max(mixture.weights, default=1.0))
+        scale = min(scale, _SAMPLE_LINES / max(sum(lines.values()), 1.0))
+        return [
+            line
+            for index, (corpus, count) in enumerate(lines.items())
+            for line in _repeat(samples[corpus].items, round(scale * count), (self._seed, index))
+        ]
+
+
+def _repeat(lines: Sequence[str], count: int, seed: tuple[int, int]) -> Iterator[str]:
+    """Yield some number of lines in their order, each equally often up to one, by a seed."""
+    if not lines:
+        return
+    times, rest = divmod(count, len(lines))
+    random = np.random.Generator(np.random.PCG64(seed))
+    more = np.zeros(len(lines), bool)
+    more[random.permutation(len(lines))[:rest]] = True
+    for line, is_repeated in zip(lines, more, strict=True):
+        yield from [line] * (times + is_repeated)
 
 
 @dataclass(frozen=True)

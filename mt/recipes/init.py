@@ -424,7 +424,7 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
             "`model.feed_forward: relu`, to be set before training"
         )
     expected = f"until validation BLEU stops improving, in about {_format_time(forecast.seconds)}"
-    expected += " or earlier or later"
+    expected += ", or earlier or later"
     memory = ""
     if device.type == "cpu":
         training, lengths = config.training, statistics.lengths

@@ -133,6 +133,46 @@ def test_text_of_the_tokenizer_is_all_cleaned_text(vocabulary: str | None, mixtu
         text.take(JOINT)
 
 
+@pytest.mark.parametrize(
+    ("weights", "temperature", "passes"),
+    [
+        ((1, 50), 1.0, (1, 50)),
+        ((0.2, 2), 1.0, (0.2, 2)),
+        ((0.1, 0.4), 1.0, (0.25, 1)),  # an epoch without a whole corpus
+        ((3, 3), 1.0, (1, 1)),
+        ((1, 1), 1000.0, (0.5, 113)),  # as many lines of 40 pairs as of 9,000
+    ],
+)
+def test_text_of_the_tokenizer_has_lines_by_the_weights_of_the_corpora(
+    weights: tuple[float, float],
+    temperature: float,
+    passes: tuple[float, float],
+    mixture: Config,
+) -> None:
+    data = mixture.data.model_dump(exclude_unset=True)
+    data["train"]["temperature"], data["cleaning"] = temperature, {}
+    for corpus, weight in zip(data["train"]["corpora"].values(), weights, strict=True):
+        corpus["weight"] = weight
+    weighted = config(data=data)
+
+    def take() -> dict[str, list[str]]:
+        settings = type(weighted.tokenizer)()  # both layouts are sampled
+        text = TokenizerText.for_run(settings, weighted.data, origin=None, seed=1)
+        assert text is not None
+        scan_corpora(open_training_corpora(weighted.data), text=text)
+        return {name: text.take(name) for name in (JOINT, SOURCE, TARGET)}
+
+    taken = take()
+    assert taken == take()
+    counts = Counter(taken[SOURCE])
+    for corpus, expected in zip(SIZES, passes, strict=True):
+        lines = [counts.pop(line, 0) for line in sides(corpus)[0]]
+        assert sum(lines) == pytest.approx(expected * SIZES[corpus], rel=0.01)
+        assert max(lines) - min(lines) <= 1
+    assert not counts
+    assert len(taken[TARGET]) == len(taken[SOURCE]) == pytest.approx(len(taken[JOINT]) / 2, abs=1)
+
+
 def test_splits_are_read_once(mixture: Config, readings: Counter[str]) -> None:
     splits = read_splits(mixture.data)
     assert splits["valid"].pairs == (SentencePair("one", "eins"), SentencePair("two", "zwei"))

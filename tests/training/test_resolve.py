@@ -401,6 +401,35 @@ def test_smaller_of_budget_and_given_end_wins_and_is_named(
     assert line in caplog.text
 
 
+@pytest.mark.usefixtures("fixed_speed")
+@pytest.mark.parametrize(
+    ("budget", "updates", "line"),
+    [
+        ("1d", 500, "500 passes over the corpus end the training, before its budget 1d"),
+        (
+            "null",
+            None,
+            "training: about 40 updates of 300 target tokens, until 10 validations bring no "
+            "improvement, which may be earlier or later; the first validation in about 00:00, the "
+            "end in about 00:10",
+        ),
+    ],
+)
+def test_corpus_decides_the_end_where_the_time_does_not(
+    budget: str,
+    updates: int | None,
+    line: str,
+    open_recipe: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "mt")
+    training = length_of(open_recipe, tmp_path, f"budget={budget}")
+    assert (training.max_updates, training.decay_updates) == (updates, updates)
+    assert training.warmup_updates == (updates or 40) // 10
+    assert line in caplog.messages
+
+
 def test_speed_is_measured_with_updates_of_the_size_that_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
