@@ -103,7 +103,7 @@ model were trained on 38 and 35 (Vaswani et al. 2017)."""
 LONGEST_TRAINING = {"cuda": 12 * 3600.0}
 """Seconds by type of device that a training without a budget is expected to take at most."""
 _LONGEST_ELSEWHERE = 3600.0
-MOST_PASSES = ((1_000_000, 80), (30_000, 200), (0, 500))
+MOST_PASSES = ((1_000_000, 80), (20_000, 200), (0, 500))
 """Least number of pairs, and passes that end a training before its budget."""
 COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
 CHARACTER_SHARE = 0.8
@@ -242,21 +242,34 @@ def like_width(width: int, pairs: int) -> Size:
     return (same or wide[:1])[-1]
 
 
+def explain_model(forecast: Forecast, parameters: int, width: int) -> str:
+    """Return the reason for the size of a model, and its origin."""
+    size = (
+        f"{parameters / 1e6:.2g} million parameters for {forecast.tokens / 1e6:.2g} million tokens"
+    )
+    return f"{size}, {source_of_width(width)}"
+
+
+def explain_update(forecast: Forecast) -> str:
+    """Return the reason for the size of an update, and its origin."""
+    reason = f"grows with the square root of {forecast.tokens / 1e6:.2g} million tokens"
+    if forecast.update_tokens > 1.1 * choose_update_tokens(forecast.tokens):
+        reason += ", larger to keep the device busy"
+    is_measured = forecast.update_tokens <= _MEASURED_UPDATE
+    return f"{reason}, {'measured' if is_measured else 'towards published sizes'}"
+
+
+def explain_dropout(passes: float) -> str:
+    """Return the reason for a dropout, and its origin."""
+    origin = "measured" if passes < _MEASURED_PASSES else "published practice"
+    return f"about {passes:.2g} passes over the corpus, {origin}"
+
+
 def source_of_width(width: int) -> str:
     """Return the origin of the rules for a model of some width, for a reason."""
     if width <= _MEASURED_WIDTH:
         return "measured"
     return "published practice" if width >= _PAPER_WIDTH else "interpolated"
-
-
-def source_of_update(tokens: int) -> str:
-    """Return the origin of the rule for an update of some target tokens, for a reason."""
-    return "measured" if tokens <= _MEASURED_UPDATE else "towards published sizes"
-
-
-def source_of_dropout(passes: float) -> str:
-    """Return the origin of the rule for a number of passes, for a reason."""
-    return "measured" if passes < _MEASURED_PASSES else "published practice"
 
 
 def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:

@@ -44,14 +44,15 @@ from mt.training.automatic import (
     choose_learning_rate,
     choose_warmup,
     expect_end,
+    explain_dropout,
+    explain_model,
+    explain_update,
     like_width,
     make_forecast,
     measure_corpora,
     most_passes,
     most_warmup,
     share_script,
-    source_of_dropout,
-    source_of_update,
     source_of_width,
 )
 from mt.training.data import TrainingData
@@ -68,6 +69,8 @@ _CUDA_BATCH_TOKENS = 32_768
 """Padded tokens of a batch on CUDA, halved where they do not fit."""
 _MEASUREMENTS = 3
 """Largest number of sizes of an update at which the speed of a model is measured."""
+_TOO_LARGE = UserError, torch.OutOfMemoryError
+"""Errors of a measurement where the device has too little memory for the model."""
 _FIRST_ON_GPU = 4
 """Tokens of the first such update on a GPU, in times of the smallest update."""
 _VALIDATIONS = 20
@@ -232,7 +235,7 @@ def join_measurements(world: World) -> None:
     """Take part in the measurements of rank 0, until it calls this function too."""
     while (request := world.broadcast(None)) is not None:
         config, lengths, vocabularies, seconds = request
-        with suppress(UserError):  # raised on rank 0 too, which decides
+        with suppress(*_TOO_LARGE):  # raised on rank 0 too, which decides
             measure_speed(config, lengths, vocabularies, world.device, seconds, world)
 
 
@@ -319,10 +322,10 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
         _choose_shape(candidate, size, "")
         try:
             model = _MeasuredModel.measure(candidate, corpus, device)
-        except UserError:
+        except _TOO_LARGE:
             if best is None:
                 raise
-            break  # the device has too little memory
+            break
         least = size.tokens_per_parameter * model.parameters if best else 0.0
         if best and gain is None and model.forecast().tokens < least:
             gain = best.measure_gain(corpus, device)
@@ -331,11 +334,9 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
         best, chosen = model, size
     assert best is not None, "the first size needs no pairs"
     forecast = settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
-    reason = f"{best.parameters / 1e6:.2g} million parameters for {forecast.tokens / 1e6:.2g} "
-    reason += f"million tokens, {source_of_width(chosen.d_model)}"
+    reason = explain_model(forecast, best.parameters, chosen.d_model)
     _choose_shape(settings, chosen, reason)
-    reason = f"about {settings.passes:.2g} passes over the corpus"
-    reason += f", {source_of_dropout(settings.passes)}"
+    reason = explain_dropout(settings.passes)
     settings.choose("model.dropout", choose_dropout(settings.passes), reason)
 
 
@@ -439,9 +440,7 @@ def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: to
         if settings.forecast is None:
             candidate = _MeasuredModel.measure(settings, corpus, device)
             settings.forecast = candidate.forecast(candidate.measure_gain(corpus, device))
-        size, tokens = settings.forecast.update_tokens, settings.forecast.tokens
-        reason = f"grows with the square root of {tokens / 1e6:.2g} million tokens"
-        reason += f", {source_of_update(size)}"
+        size, reason = settings.forecast.update_tokens, explain_update(settings.forecast)
         settings.choose("training.target_tokens_per_update", size, reason)
         training = settings.given.training
         if training.budget is not None and training.max_updates is None is training.max_epochs:

@@ -21,7 +21,15 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import CorpusScan
 from mt.errors import UserError
 from mt.training import resolve as resolve_module
-from mt.training.automatic import CorpusStatistics
+from mt.training.automatic import (
+    LEAST_UPDATES,
+    Bounds,
+    CorpusStatistics,
+    UpdateTime,
+    choose_update_tokens,
+    like_width,
+    make_forecast,
+)
 from mt.training.resolve import resolve
 from mt.training.setup import count_parameters
 
@@ -46,6 +54,8 @@ class Device:
     """Rate at which gradients are exchanged."""
     widest: int = 9999
     """Width of the largest model that fits into the memory."""
+    error: type[Exception] = UserError
+    """Error of a larger one."""
 
     def computing_seconds(self, config: Config) -> float:
         """Return the time of the products of an update: 6 operations a parameter and token."""
@@ -138,7 +148,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
     def measure(config: Config, *_: object, **__: object) -> float:
         measured.append(config)
         if config.model.d_model > device.widest:
-            raise UserError("the device has too little memory for this model")
+            raise device.error
         return config.training.target_tokens_per_update / device.update_seconds(config)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -303,11 +313,57 @@ def test_speed_is_measured_a_few_times_at_the_size_that_is_used() -> None:
         assert max(last) > 0.4 * choice.config.training.target_tokens_per_update, key
 
 
-def test_model_fits_into_the_memory_of_the_device() -> None:
-    card = replace(DEVICES["8 A100"], widest=384)
+@pytest.mark.parametrize("error", [UserError, torch.OutOfMemoryError])
+def test_model_fits_into_the_memory_of_the_device(error: type[Exception]) -> None:
+    card = replace(DEVICES["8 A100"], widest=384, error=error)
     assert choose(50_000_000, card, "1d").config.model.d_model == 384
-    with pytest.raises(UserError, match="too little memory"):
+    with pytest.raises(error):
         choose(50_000_000, replace(card, widest=95), "1d")
+
+
+@pytest.mark.parametrize(
+    ("width", "pairs", "vocabulary"),
+    [
+        (64, 10**7, 4000),
+        (200, 1000, 8000),
+        (512, 1000, 16_000),
+        (512, 10**7, 32_000),
+        (600, 10**7, 37_000),
+        (2048, 1000, 37_000),
+    ],
+)
+def test_vocabulary_is_that_for_a_given_width(width: int, pairs: int, vocabulary: int) -> None:
+    assert like_width(width, pairs).vocabulary == vocabulary
+
+
+@pytest.mark.parametrize("fixed", [0.0, 1e-4, 0.01, 0.3])
+@pytest.mark.parametrize("seconds", [60.0, 3600.0, 1e6])
+@pytest.mark.parametrize("most", [1e6, 1e9, 1e12])
+def test_forecast_keeps_to_its_limits(fixed: float, seconds: float, most: float) -> None:
+    time = UpdateTime.fit({size: fixed + 1e-5 * size for size in (500, 4000)})
+    assert time.of(32_000) == pytest.approx(fixed + 0.32)
+    forecast = make_forecast(Bounds(most, seconds), time)
+    assert forecast.tokens <= most
+    assert forecast.seconds < 1.01 * seconds
+    assert forecast.seconds == pytest.approx(forecast.updates * time.of(forecast.update_tokens))
+    plain = choose_update_tokens(forecast.tokens)
+    assert plain <= forecast.update_tokens <= 2 * plain + 1
+    if forecast.update_tokens > plain + 1:  # larger, because the device would be idle
+        assert forecast.updates > 0.99 * LEAST_UPDATES
+        assert fixed > 0.3 * time.of(forecast.update_tokens)
+    given = make_forecast(Bounds(most, seconds, 777), time)
+    assert given.update_tokens == 777
+    assert given.tokens == pytest.approx(min(most, seconds * 777 / time.of(777)))
+
+
+@pytest.mark.parametrize(
+    "seconds", [{500: 0.1}, {500: 0.1, 4000: 0.1}, {500: 0.1, 4000: 0.05}, {500: 0.1, 1000: 0.3}]
+)
+def test_time_of_an_update_is_positive_for_any_measurement(seconds: dict[int, float]) -> None:
+    time = UpdateTime.fit(seconds)
+    assert time.fixed >= 0
+    assert time.per_token > 0
+    assert time.of(max(seconds)) == pytest.approx(seconds[max(seconds)])
 
 
 def test_reasons_name_measurements_and_published_practice() -> None:
@@ -318,6 +374,8 @@ def test_reasons_name_measurements_and_published_practice() -> None:
         assert big[key].endswith(", published practice")
     assert small["training.target_tokens_per_update"].endswith(", measured")
     assert big["training.target_tokens_per_update"].endswith(", towards published sizes")
+    grown = choices()["50 million", "8 A100", "1h"].reasons["training.target_tokens_per_update"]
+    assert "larger to keep the device busy" in grown
 
 
 if __name__ == "__main__":
