@@ -8,10 +8,11 @@ the choices for simulated devices.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mt.config import TrainingConfig
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.languages import in_letters
@@ -204,6 +205,16 @@ def choose_update_tokens(tokens: float, busy_tokens: float = 0.0) -> int:
     return int(max(size, grown))
 
 
+def tokens_of_updates(updates: int, device: str) -> float:
+    """Return the target tokens of a training with a given number of updates.
+
+    On a GPU, updates are of the size that follows from all their tokens: 25,000 for 100,000. On
+    other types of device this would take too long, and they are of the smallest size.
+    """
+    size = UPDATE_TOKENS**2 * updates / 1e6 if device == "cuda" else 0.0
+    return updates * min(max(size, UPDATE_TOKENS), LARGEST_UPDATE)
+
+
 def choose_learning_rate(width: int) -> float:
     """Return the peak learning rate for a model of some width, to two digits."""
     return float(f"{LEARNING_RATE / width:.2g}")
@@ -233,6 +244,25 @@ def expect_end(epoch_tokens: float, parameters: int, device: str) -> Bounds:
     """Return the expected limits of a training without a budget, on a type of device."""
     tokens = min(PASSES * epoch_tokens, FINISHED_TOKENS_PER_PARAMETER * parameters)
     return Bounds(tokens, LONGEST_TRAINING.get(device, _LONGEST_ELSEWHERE))
+
+
+def limit_training(
+    training: TrainingConfig, corpus: CorpusStatistics, parameters: int, device: str
+) -> Bounds:
+    """Return the limits of a training by its end and its budget, or else its expected end."""
+    size = training.target_tokens_per_update
+    given = None if training.is_open("target_tokens_per_update") else size
+    limits = Bounds(math.inf, training.budget_seconds or math.inf, given)
+    updates, epochs = training.max_updates, training.max_epochs
+    if updates is not None:
+        tokens = tokens_of_updates(updates, device) if given is None else given * updates
+        return replace(limits, tokens=float(tokens))
+    if epochs is not None:
+        return replace(limits, tokens=epochs * float(corpus.target_tokens))
+    if training.budget_seconds is None:
+        end = expect_end(corpus.target_tokens, parameters, device)
+        return replace(end, update_tokens=given)
+    return replace(limits, tokens=float(most_passes(corpus.pairs) * corpus.target_tokens))
 
 
 def like_width(width: int, pairs: int) -> Size:

@@ -48,6 +48,7 @@ from mt.training.automatic import (
     explain_model,
     explain_update,
     like_width,
+    limit_training,
     make_forecast,
     measure_corpora,
     most_passes,
@@ -333,11 +334,11 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
             break
         best, chosen = model, size
     assert best is not None, "the first size needs no pairs"
-    forecast = settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
-    reason = explain_model(forecast, best.parameters, chosen.d_model)
+    settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
+    reason = explain_model(settings.forecast, best.parameters, chosen.d_model)
     _choose_shape(settings, chosen, reason)
-    reason = explain_dropout(settings.passes)
-    settings.choose("model.dropout", choose_dropout(settings.passes), reason)
+    passes = settings.passes
+    settings.choose("model.dropout", choose_dropout(passes), explain_dropout(passes))
 
 
 def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
@@ -375,7 +376,7 @@ class _MeasuredModel:
         """
         config = settings.config
         parameters = count_parameters(config.model, config.tokenizer.vocabulary_size)
-        limits = _limit(settings, corpus, parameters, device)
+        limits = limit_training(settings.given.training, corpus, parameters, device.type)
         candidate = cls(settings, limits, parameters, None)
         if limits.seconds == math.inf:
             return candidate
@@ -415,23 +416,6 @@ class _MeasuredModel:
             return 1.0
         size = self.forecast().update_tokens
         return max(1.0, self.speed(size, corpus, device, compile="on") * self.time.of(size) / size)
-
-
-def _limit(
-    settings: AutoSettings, corpus: CorpusStatistics, parameters: int, device: torch.device
-) -> Bounds:
-    """Return the limits of a training by the config's end and its budget, or else its time."""
-    training, key = settings.given.training, "training.target_tokens_per_update"
-    given = None if key in settings.open_keys else settings.value(key)
-    limits = Bounds(math.inf, training.budget_seconds or math.inf, given)
-    if training.max_updates is not None:
-        return replace(limits, tokens=training.max_updates * float(given or UPDATE_TOKENS))
-    if training.max_epochs is not None:
-        return replace(limits, tokens=training.max_epochs * float(corpus.target_tokens))
-    if training.budget_seconds is None:
-        end = expect_end(corpus.target_tokens, parameters, device.type)
-        return replace(end, update_tokens=given)
-    return replace(limits, tokens=float(most_passes(corpus.pairs) * corpus.target_tokens))
 
 
 def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:

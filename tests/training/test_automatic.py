@@ -29,6 +29,7 @@ from mt.training.automatic import (
     choose_update_tokens,
     like_width,
     make_forecast,
+    tokens_of_updates,
 )
 from mt.training.resolve import resolve
 from mt.training.setup import count_parameters
@@ -334,6 +335,19 @@ def test_model_fits_into_the_memory_of_the_device(error: type[Exception]) -> Non
 )
 def test_vocabulary_is_that_for_a_given_width(width: int, pairs: int, vocabulary: int) -> None:
     assert like_width(width, pairs).vocabulary == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("kind", "updates", "size"),
+    [("cpu", 100_000, 500), ("cuda", 1000, 500), ("cuda", 10_000, 2500), ("cuda", 10**5, 25_000)],
+)
+def test_updates_of_a_given_number_have_the_size_that_follows(
+    kind: str, updates: int, size: int
+) -> None:
+    tokens = tokens_of_updates(updates, kind)
+    assert tokens == size * updates
+    if kind == "cuda":
+        assert choose_update_tokens(tokens) == size
 
 
 @pytest.mark.parametrize("fixed", [0.0, 1e-4, 0.01, 0.3])
