@@ -7,15 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from mt.config import TrainingConfig
 from mt.data.batches import Lengths, PaddingEfficiency, Update, micro_batches, padding_efficiency
-from mt.errors import UserError, install_hint
 from mt.files import name_errors
 from mt.training.data import TrainingData
 from mt.training.state import TrainState
@@ -24,14 +21,6 @@ from mt.training.step import StepMetrics
 _SECONDS_BETWEEN_LINES = 30.0
 SHOWN = ("train", "validation")
 """Events of the journal whose numbers TensorBoard shows, each as `event/name`."""
-
-
-def require_tensorboard(training: TrainingConfig) -> None:
-    """Raise UserError, with the command that installs it, if tensorboard is needed and missing."""
-    if training.tensorboard == "on" and find_spec("tensorboard") is None:
-        raise UserError(
-            f"`training.tensorboard: on` needs tensorboard: {install_hint('tensorboard')}"
-        )
 
 
 class TensorBoard:

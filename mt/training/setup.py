@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.decoding.engine import length_limit
-from mt.errors import RunError
+from mt.errors import RunError, UserError, install_hint
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
@@ -37,6 +38,14 @@ from mt.training.progress import (
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner
+
+
+def require_tensorboard(training: TrainingConfig) -> None:
+    """Raise UserError, with the command that installs it, if tensorboard is needed and missing."""
+    if training.tensorboard == "on" and find_spec("tensorboard") is None:
+        raise UserError(
+            f"`training.tensorboard: on` needs tensorboard: {install_hint('tensorboard')}"
+        )
 
 
 def agree_on_config(world: World, keys: Mapping[str, object]) -> None:

@@ -20,7 +20,7 @@ from mt.training.final_model import write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
-from mt.training.progress import Progress, append_event, require_tensorboard
+from mt.training.progress import Progress, append_event
 from mt.training.resolve import join_measurements, resolve, resolve_for_device
 from mt.training.resources import warn_of_low_memory
 from mt.training.run_folder import RunFolder, only_training, open_run
@@ -29,6 +29,7 @@ from mt.training.setup import (
     agree_on_folder,
     begin_or_resume,
     open_progress,
+    require_tensorboard,
 )
 from mt.training.state import Ranked, TrainState, describe_divergence
 from mt.training.step import Learner, UpdateResult, fetch_metrics, train_step
