@@ -37,6 +37,9 @@ class TrainingConfig(Section):
     """Finished run to fine-tune: its weights initialize this one; see `tokenizer.added_tokens`."""
     init_tags: dict[TagText, TagText] = Field(default_factory=dict)
     """New tags that begin as a tag of that run: `{<2nl>: <2de>}` for a related language."""
+    init_embeddings: Annotated[Literal["random", "translations"], Automatic] = "random"
+    """First rows of the target embedding: random, or near the rows of the source tokens that a word
+    alignment of the corpus finds translated by them."""
     budget: Duration | None = None
     """Time for the whole run, such as `30m` or `2h`, which decides `max_updates`; null: none."""
     max_updates: Annotated[Count | None, Automatic] = None
@@ -126,6 +129,11 @@ class TrainingConfig(Section):
             )
         if self.lora and self.init_from is None:
             yield "`training.lora` adapts a finished run: name it in `training.init_from`"
+        if self.init_embeddings == "translations" and self.init_from is not None:
+            yield (
+                "`training.init_embeddings: translations` is for new weights, but "
+                "`training.init_from` names a run: choose one"
+            )
         if self.init_tags and self.init_from is None:
             yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
         if self.lora and self.freeze:

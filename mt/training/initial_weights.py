@@ -1,7 +1,8 @@
-"""Initial weights from a finished run (`training.init_from`), and what of them is trained.
+"""Initial weights: those of a finished run or of translations, and what of them is trained.
 
-Training starts at update 0 with a new optimizer. Rows of the embeddings and of the output layer are
-mapped to the tokens of the new vocabulary; all other tensors are copied.
+With `training.init_from`, training starts at update 0 with a new optimizer. Rows of the embeddings
+and of the output layer are mapped to the tokens of the new vocabulary; all other tensors are
+copied.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,6 +21,7 @@ from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, did_you_mean
 from mt.model.transformer import Transformer
 from mt.model.weights import add_low_rank, load_parameters
+from mt.training.objectives import TranslationTable
 from mt.training.run_folder import find_differences
 
 PARTS: dict[str, tuple[str, ...]] = {
@@ -72,6 +74,12 @@ _ROWS = {
 """Matrices [V D] with a row for each token of a side; tied matrices have one name."""
 
 
+_LEAST_PROBABILITY = 0.02
+"""Of a translation that counts for the initial embeddings; smaller ones are mostly noise."""
+_TRANSLATED = 0.9
+"""Share of the translations in an initial row."""
+
+
 def load_initial_weights(
     model: Transformer, run: FinishedRun, init_tags: Mapping[str, str], tokenizer: Tokenizer
 ) -> list[str]:
@@ -100,6 +108,28 @@ def load_initial_weights(
     if counts["source"] == counts["target"]:
         return [origin, f"vocabulary: {counts['source']}"]
     return [origin, *(f"{side} vocabulary: {count}" for side, count in counts.items())]
+
+
+@torch.no_grad()
+def translate_embeddings(model: Transformer, table: TranslationTable) -> None:
+    """Move the row of each target token towards those of the source tokens that it translates.
+
+    The direction is their mean, weighted by the probability of the target token given the source
+    token, beside a tenth of the random row, which tells tokens with the same translations apart;
+    the length of the row stays. A decoder that passes on what it attends to then translates words
+    at once. Minixhofer et al. 2022 ("WECHSEL") begin a language model in another language so.
+    """
+    is_likely = table.probabilities > _LEAST_PROBABILITY
+    keys, weights = table.keys[is_likely], table.probabilities[is_likely, None]
+    sources, targets = keys >> 32, keys & (2**32 - 1)
+    source = model.source_embedding.weight.cpu()
+    matrices = {id(part.weight): part.weight for part in (model.target_embedding, model.output)}
+    for matrix in matrices.values():
+        drawn = matrix.cpu()
+        means = torch.zeros_like(drawn).index_add_(0, targets, weights * source[sources])
+        mixed = _TRANSLATED * F.normalize(means) + (1 - _TRANSLATED) * F.normalize(drawn)
+        moved = F.normalize(mixed) * drawn.norm(dim=1, keepdim=True)
+        matrix.copy_(torch.where(means.any(dim=1, keepdim=True), moved, drawn))
 
 
 def read_initial_run(

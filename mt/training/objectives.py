@@ -85,7 +85,7 @@ def should_guide(training: TrainingConfig, device: torch.device) -> bool:
     It is measured on CPUs alone, and a compiled model cannot have it.
     """
     excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
-    return device.type == "cpu" and training.init_from is None and not excludes_it
+    return device.type == "cpu" and not excludes_it
 
 
 def _compiler() -> str:

@@ -155,10 +155,7 @@ class AutoSettings:
         training, per_epoch = config.training, len(data.plan_epoch())
         updates, seconds, budget = most_updates(training, per_epoch), 0.0, training.budget_seconds
         _choose_metric(self, [pair.target for pair in data.valid])
-        if "training.schedule" in self.open_keys and should_guide(training, device):
-            self.choose("training.guided_alignment", GUIDED_ALIGNMENT, "attention learns sooner")
-        if self.value("training.guided_alignment"):
-            _ = data.translation_table  # before the time left is measured
+        _choose_start(self, data, device)
         if updates is None or budget is not None or "model.d_model" in self.chosen:
             lengths, sizes, world = data.store.lengths, data.vocabularies, self.world
             speed = measure_speed(config, lengths, sizes, device, world=world)
@@ -519,6 +516,18 @@ def _choose_metric(settings: AutoSettings, references: Sequence[str]) -> None:
     if settings.choose(key, metric, reason) == "bleu" != metric:
         text = "warning: `%s: bleu` cannot rank checkpoints, `%s` can: %s"
         _logger.warning(text, key, metric, reason)
+
+
+def _choose_start(settings: AutoSettings, data: TrainingData, device: torch.device) -> None:
+    """Choose what helps in the first updates, and learn the table of translations for it."""
+    training, reason = settings.given.training, "words are translated sooner"
+    if "training.schedule" in settings.open_keys and training.init_from is None:
+        settings.choose("training.init_embeddings", "translations", reason)
+        if should_guide(training, device):
+            settings.choose("training.guided_alignment", GUIDED_ALIGNMENT, reason)
+    chosen = settings.config.training
+    if chosen.guided_alignment or chosen.init_embeddings == "translations":
+        _ = data.translation_table  # before the time left is measured
 
 
 def _require_updates(training: TrainingConfig, updates: float) -> None:

@@ -25,6 +25,7 @@ from mt.training.initial_weights import (
     describe_parameters,
     load_initial_weights,
     read_initial_run,
+    translate_embeddings,
 )
 from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
@@ -103,9 +104,12 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     device = world.device
     model = new_model(config.model, data.vocabularies, device)
     training, tags, notes = config.training, config.tokenizer.tags, list[str]()
-    if training.init_from is not None and not folder.checkpoints.updates():
+    is_new = not folder.checkpoints.updates()
+    if training.init_from is not None and is_new:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
         notes = load_initial_weights(model, run, training.init_tags, data.tokenizer)
+    elif training.init_embeddings == "translations" and is_new:
+        translate_embeddings(model, data.translation_table)
     learner = build_learner(config, model, device)
     if weight := training.guided_alignment:
         table, updates = data.translation_table, training.guided_alignment_updates

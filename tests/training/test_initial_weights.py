@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional as F
 
 from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config
@@ -30,8 +31,10 @@ from mt.training.initial_weights import (
     PARTS,
     choose_weights,
     describe_parameters,
+    translate_embeddings,
 )
 from mt.training.loader import PlannedUpdate
+from mt.training.objectives import TranslationTable
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.step import TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import Trainer
@@ -493,3 +496,44 @@ def test_frozen_parts_stay_and_do_not_count_in_the_gradient_norm(
         stays = part_of(name) in frozen
         assert torch.equal(parameter, before[name]) == stays, name
         assert (parameter not in learning.optimizer.state) == stays, name
+
+
+@pytest.mark.parametrize("tied", ["all", "decoder", "none"])
+def test_rows_of_target_tokens_are_near_those_of_the_source_tokens_they_translate(
+    tied: str,
+) -> None:
+    model, plain = (transformer(tie_embeddings=tied, d_model=32) for _ in range(2))
+    likely = {(5, 9): 1.0, (6, 10): 0.5, (7, 10): 0.5, (6, 11): 0.01}
+    keys = torch.tensor([source << 32 | target for source, target in likely])
+    order = keys.argsort()
+    translate_embeddings(
+        model, TranslationTable(keys[order], torch.tensor([*likely.values()])[order])
+    )
+    source = plain.source_embedding.weight
+    for rows, drawn in (
+        (model.target_embedding.weight, plain.target_embedding.weight),
+        (model.output.weight, plain.output.weight),
+    ):
+        torch.testing.assert_close(rows.norm(dim=1), drawn.norm(dim=1))
+        for target, expected in ((9, source[5]), (10, source[6] + source[7])):
+            assert F.cosine_similarity(rows[target], expected, dim=0) > 0.95
+            assert F.cosine_similarity(rows[target], drawn[target], dim=0) < 0.7
+        others = [token for token in range(len(rows)) if token not in (9, 10)]
+        assert torch.equal(rows[others], drawn[others])
+
+
+def test_training_begins_with_translations_once(tiny_recipe: Path, tmp_path: Path) -> None:
+    settings = ["init_embeddings=translations", "validate_every=5"]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train_with(tiny_recipe, whole, *settings, "max_updates=10")
+    train_with(tiny_recipe, stopped, *settings, "max_updates=5")
+    train_with(tiny_recipe, stopped, *settings, "max_updates=10")
+    random = tmp_path / "random"
+    train_with(tiny_recipe, random, "validate_every=5", "max_updates=10")
+    found = [(run / "model.safetensors").read_bytes() for run in (whole, stopped, random)]
+    assert found[0] == found[1] != found[2]
+    with pytest.raises(ConfigError, match="is for new weights, but `training.init_from` names"):
+        load_config(
+            tiny_recipe,
+            overrides=[f"training.{each}" for each in (*settings, f"init_from={whole}")],
+        )

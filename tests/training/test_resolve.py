@@ -57,6 +57,7 @@ GIVEN: dict[str, Any] = {
     "training.average": "last",
     "training.best_metric": "loss",
     "training.guided_alignment": 0.3,
+    "training.init_embeddings": "random",
     "training.guided_alignment_updates": 50,
 }
 """A value that no rule chooses for each automatic key."""
@@ -238,6 +239,7 @@ LENGTH = {
     "training.validation_pairs",
     "training.average",
     "training.best_metric",
+    "training.init_embeddings",
     "training.guided_alignment",
     "training.guided_alignment_updates",
     "model.residual",
