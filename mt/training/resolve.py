@@ -158,7 +158,8 @@ class AutoSettings:
         _choose_start(self, data, device)
         if updates is None or budget is not None or "model.d_model" in self.chosen:
             lengths, sizes, world = data.store.lengths, data.vocabularies, self.world
-            speed = measure_speed(config, lengths, sizes, device, world=world)
+            measured = _compiled(config, device) if budget is None else config
+            speed = measure_speed(measured, lengths, sizes, device, world=world)
             seconds = training.target_tokens_per_update / speed
             if budget is not None:
                 last = most_passes(len(lengths)) * per_epoch
@@ -178,6 +179,14 @@ class AutoSettings:
             if key != _BATCH_TOKENS:
                 self.choose(key, self.value(key), "the default")
         return self.config
+
+
+def _compiled(config: Config, device: torch.device, updates: int | None = None) -> Config:
+    """Return the config with compilation on if `auto` compiles; `updates` as of the budget."""
+    training = config.training
+    if training.compile == "auto" and should_compile(training, device, updates):
+        return config.changed(training=training.changed(compile="on"))
+    return config
 
 
 def resolve_for_device(config: Config, device: torch.device) -> Config:
@@ -453,11 +462,10 @@ def _choose_end(
     ends_at = settings.began_at + (training.budget_seconds or 0.0)
     updates, pairs = _updates_in(settings, data, seconds, ends_at - time.perf_counter())
     count = min(updates, most or useful)
-    if training.compile == "auto" and should_compile(training, device, count):
+    if (compiled := _compiled(config, device, count)) is not config:
         began_at = time.perf_counter()
-        config = config.changed(training=training.changed(compile="on"))
         lengths, sizes = data.store.lengths, data.vocabularies
-        speed = measure_speed(config, lengths, sizes, device, world=settings.world)
+        speed = measure_speed(compiled, lengths, sizes, device, world=settings.world)
         seconds = training.target_tokens_per_update / speed
         now = time.perf_counter()
         ends_at -= now - began_at  # a session compiles again

@@ -107,6 +107,8 @@ class Choice:
     """Share of the time that starts kernels or exchanges gradients."""
     measured: tuple[Config, ...]
     """Config of each measurement before the corpus is encoded."""
+    last: Config
+    """Config of the last measurement."""
     reasons: Mapping[str, str]
 
     @property
@@ -198,6 +200,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         seconds,
         1 - device.computing_seconds(compiled) / device.update_seconds(compiled),
         before,
+        measured[-1],
         reasons,
     )
 
@@ -307,6 +310,9 @@ def test_speed_is_measured_a_few_times_at_the_size_that_is_used() -> None:
         compiled = sum(config.training.compile == "on" for config in choice.measured)
         key = name, device, budget
         assert compiled == (DEVICES[device].kind == "cuda" and budget != "10m"), key
+        assert (choice.last.training.compile == "on") == (DEVICES[device].kind == "cuda"), key
+        last_size = choice.last.training.target_tokens_per_update
+        assert last_size == choice.config.training.target_tokens_per_update, key
         most = 2 if device == "2 CPU cores" else 3
         assert all(len(tried) <= most for tried in sizes.values()), key
         model = choice.config.model
