@@ -76,8 +76,10 @@ _ROWS = {
 
 _LEAST_PROBABILITY = 0.02
 """Of a translation that counts for the initial embeddings; smaller ones are mostly noise."""
-_TRANSLATED = 0.9
-"""Share of the translations in an initial row."""
+_TRANSLATED = 0.8
+"""Share of the translations in a row that is moved."""
+_ROUNDS = 2
+"""Number of times that the target rows are moved."""
 
 
 def load_initial_weights(
@@ -112,24 +114,35 @@ def load_initial_weights(
 
 @torch.no_grad()
 def translate_embeddings(model: Transformer, table: TranslationTable) -> None:
-    """Move the row of each target token towards those of the source tokens that it translates.
+    """Give tokens that translate each other, and tokens with the same translations, similar rows.
 
-    The direction is their mean, weighted by the probability of the target token given the source
-    token, beside a tenth of the random row, which tells tokens with the same translations apart;
-    the length of the row stays. A decoder that passes on what it attends to then translates words
-    at once. Minixhofer et al. 2022 ("WECHSEL") begin a language model in another language so.
+    The target rows move towards the means of the source rows that they translate, then the source
+    rows towards those of their translations, then the target rows again. Means are weighted by the
+    probability of the target token given the source token; a part of the random row stays, which
+    tells tokens with the same translations apart, and so does its length. A decoder that passes on
+    what it attends to then translates words from the start. Minixhofer et al. 2022 ("WECHSEL")
+    begin a language model in another language so.
     """
     is_likely = table.probabilities > _LEAST_PROBABILITY
     keys, weights = table.keys[is_likely], table.probabilities[is_likely, None]
     sources, targets = keys >> 32, keys & (2**32 - 1)
-    source = model.source_embedding.weight.cpu()
-    matrices = {id(part.weight): part.weight for part in (model.target_embedding, model.output)}
-    for matrix in matrices.values():
-        drawn = matrix.cpu()
-        means = torch.zeros_like(drawn).index_add_(0, targets, weights * source[sources])
-        mixed = _TRANSLATED * F.normalize(means) + (1 - _TRANSLATED) * F.normalize(drawn)
-        moved = F.normalize(mixed) * drawn.norm(dim=1, keepdim=True)
-        matrix.copy_(torch.where(means.any(dim=1, keepdim=True), moved, drawn))
+    source, target = model.source_embedding.weight, model.target_embedding.weight
+    for _ in range(_ROUNDS - 1):
+        _move_rows(target, targets, weights * source.cpu()[sources])
+        _move_rows(source, sources, weights * target.cpu()[targets])
+    moving = weights * source.cpu()[sources]
+    _move_rows(target, targets, moving)
+    if model.output.weight is not target:
+        _move_rows(model.output.weight, targets, moving)
+
+
+def _move_rows(matrix: Tensor, rows: Tensor, vectors: Tensor) -> None:
+    """Turn the rows of a matrix [V D] towards the sums of vectors [N D], by their indices [N]."""
+    before = matrix.cpu()
+    sums = torch.zeros_like(before).index_add_(0, rows, vectors)
+    mixed = _TRANSLATED * F.normalize(sums) + (1 - _TRANSLATED) * F.normalize(before)
+    moved = F.normalize(mixed) * before.norm(dim=1, keepdim=True)
+    matrix.copy_(torch.where(sums.any(dim=1, keepdim=True), moved, before))
 
 
 def read_initial_run(
