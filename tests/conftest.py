@@ -90,6 +90,7 @@ def corpora() -> Path:
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TINY = """\
+seed: 4
 data:
   source_language: en
   target_language: de

@@ -147,7 +147,7 @@ def test_a_sampled_translation_depends_on_sentence_and_seed(
 
 
 def test_unusable_lines_are_left_out_and_counted(finished_run: Path, tmp_path: Path) -> None:
-    limits = ["decoding.max_length_ratio=0", "decoding.max_length_extra=12"]
+    limits = ["decoding.max_length_ratio=0", "decoding.max_length_extra=8"]
     teacher = Teacher.read(finished_run, overrides=limits, device="cpu")
     lines = ["one", " \u3000", "two \udcff", *LINES, ""]
     rows, record = write(Distillation(teacher, Sources(text_of(tmp_path, lines))), tmp_path / "out")
