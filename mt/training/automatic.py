@@ -92,7 +92,7 @@ LEARNING_RATE = 0.36
 """Peak learning rate times the width of the model."""
 GUIDED_ALIGNMENT = 0.5
 """Weight of guided alignment at the first update."""
-DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
+DROPOUT = ((100, 0.3), (10, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 WARMUP = ((1024, 8000), (512, 4000), (0, 1000))
 """Least width of the model, and largest number of updates of the warm-up."""
