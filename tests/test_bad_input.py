@@ -166,7 +166,7 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
         (
             {},
             "train tiny.yaml --run run --set seed=7",
-            "run: holds a run of another config (seed: 1 -> 7; data...; name another folder with "
+            "run: holds a run of another config (seed: 4 -> 7; data...; name another folder with "
             "--run",
         ),
         ({}, "train tiny.yaml --run corpus", "corpus: ...; name another folder with --run"),
