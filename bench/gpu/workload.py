@@ -19,7 +19,14 @@ import torch
 
 from bench.gpu.runner import Settings
 from mt.config import Config, ModelConfig
-from mt.data.batches import SOURCE, TARGET, Lengths, collate, plan_updates, split_update
+from mt.data.batches import (
+    SOURCE,
+    Lengths,
+    collate,
+    count_tokens,
+    plan_updates,
+    split_update,
+)
 from mt.data.store import Example
 from mt.model.device import select_device
 from mt.model.transformer import Transformer
@@ -161,6 +168,5 @@ def planned(
             batches = [collate([pairs[index] for index in part]) for part in parts]
             if device.type == "cuda":
                 batches = [batch.pinned() for batch in batches]
-            lengths = drawn[np.concatenate(update)].sum(axis=0, dtype=int)
-            source, target = lengths[[SOURCE, TARGET]].tolist()
-            yield PlannedUpdate(epoch, number, batches, TokenCounts(source, target))
+            counts = TokenCounts(*count_tokens(update, drawn))
+            yield PlannedUpdate(epoch, number, batches, counts)

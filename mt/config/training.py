@@ -38,8 +38,8 @@ class TrainingConfig(Section):
     init_tags: dict[TagText, TagText] = Field(default_factory=dict)
     """New tags that begin as a tag of that run: `{<2nl>: <2de>}` for a related language."""
     init_embeddings: Annotated[Literal["random", "translations"], Automatic] = "random"
-    """First rows of the target embedding: random, or near the rows of the source tokens that a word
-    alignment of the corpus finds translated by them."""
+    """Initial embeddings: random, or with similar rows for tokens that translate each other, by a
+    word alignment of the corpus."""
     budget: Duration | None = None
     """Time for the whole run, such as `30m` or `2h`, which decides `max_updates`; null: none."""
     max_updates: Annotated[Count | None, Automatic] = None

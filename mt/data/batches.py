@@ -120,6 +120,12 @@ def split_update(
     return [batches[rank::ranks] for rank in range(ranks)]
 
 
+def count_tokens(update: Update, lengths: Lengths) -> tuple[int, int]:
+    """Return the source and the target tokens of an update."""
+    source, target = lengths[np.concatenate(update)].sum(axis=0, dtype=int).tolist()
+    return source, target
+
+
 def _greedy_starts(longest: Counts, budget: int) -> list[int]:
     """Return where batches begin if each is filled; `longest` [N] is descending."""
     starts, row = [], 0

@@ -86,7 +86,7 @@ class TrainingData:
 
     @cached_property
     def translation_table(self) -> TranslationTable:
-        """Table of token translations, for guided alignment."""
+        """Table of token translations, for guided alignment and initial embeddings."""
         return learn_table(self.store)
 
     @property

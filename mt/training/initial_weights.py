@@ -72,14 +72,10 @@ _ROWS = {
     "output.weight": "target",
 }
 """Matrices [V D] with a row for each token of a side; tied matrices have one name."""
-
-
 _LEAST_PROBABILITY = 0.02
 """Of a translation that counts for the initial embeddings; smaller ones are mostly noise."""
 _TRANSLATED = 0.8
 """Share of the translations in a row that is moved."""
-_ROUNDS = 2
-"""Number of times that the target rows are moved."""
 
 
 def load_initial_weights(
@@ -118,18 +114,17 @@ def translate_embeddings(model: Transformer, table: TranslationTable) -> None:
 
     The target rows move towards the means of the source rows that they translate, then the source
     rows towards those of their translations, then the target rows again. Means are weighted by the
-    probability of the target token given the source token; a part of the random row stays, which
-    tells tokens with the same translations apart, and so does its length. A decoder that passes on
+    probability of the target token given the source token. Each row keeps its length and a part of
+    its random direction, so that tokens with the same translations differ. A decoder that passes on
     what it attends to then translates words from the start. Minixhofer et al. 2022 ("WECHSEL")
-    begin a language model in another language so.
+    initialise a language model of another language in a similar way.
     """
     is_likely = table.probabilities > _LEAST_PROBABILITY
-    keys, weights = table.keys[is_likely], table.probabilities[is_likely, None]
-    sources, targets = keys >> 32, keys & (2**32 - 1)
+    weights = table.probabilities[is_likely, None]
+    sources, targets = (ids[is_likely] for ids in table.ids())
     source, target = model.source_embedding.weight, model.target_embedding.weight
-    for _ in range(_ROUNDS - 1):
-        _move_rows(target, targets, weights * source.cpu()[sources])
-        _move_rows(source, sources, weights * target.cpu()[targets])
+    _move_rows(target, targets, weights * source.cpu()[sources])
+    _move_rows(source, sources, weights * target.cpu()[targets])
     moving = weights * source.cpu()[sources]
     _move_rows(target, targets, moving)
     if model.output.weight is not target:

@@ -14,13 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mt.config import TrainingConfig
 from mt.data.batches import (
-    SOURCE,
-    TARGET,
     Batch,
     Indices,
     Lengths,
     Update,
     collate,
+    count_tokens,
     micro_batches,
     split_update,
 )
@@ -78,8 +77,7 @@ def planned_updates(
             batches = rank_batches(store, cut, world.rank)
             if device.type == "cuda":  # copies from pinned memory are asynchronous
                 batches = [batch.pinned() for batch in batches]
-            tokens = store.lengths[np.concatenate(update)].sum(axis=0, dtype=int).tolist()
-            counts = TokenCounts(source=tokens[SOURCE], target=tokens[TARGET])
+            counts = TokenCounts(*count_tokens(update, store.lengths))
             yield PlannedUpdate(epoch, index, batches, counts)
         first = 0
 

@@ -246,6 +246,10 @@ class TranslationTable:
     """Pairs in ascending order, source id * 2^32 + target id."""
     probabilities: Tensor
 
+    def ids(self) -> tuple[Tensor, Tensor]:
+        """Return the source id and the target id of each pair."""
+        return self.keys >> 32, self.keys & (2**32 - 1)
+
     def align(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the position in source [B S] of each token of target [B T]; EOS and PAD have -1.
 

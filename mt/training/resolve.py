@@ -192,9 +192,7 @@ def _compiled(config: Config, device: torch.device, updates: int | None = None) 
 def resolve_for_device(config: Config, device: torch.device) -> Config:
     """Return the config with the settings that depend on the device, which are then given."""
     training = config.training
-    is_compiled = training.compile == "on"
-    if training.compile == "auto":
-        is_compiled = should_compile(training, device)
+    is_compiled = _compiled(config, device).training.compile == "on"
     resolved = training.changed(
         max_tokens_per_batch=_batch_tokens(training, config.data.max_tokens, device),
         compile="on" if is_compiled else "off",
@@ -548,10 +546,10 @@ def _require_updates(training: TrainingConfig, updates: float) -> None:
 
 
 def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int) -> None:
-    width = settings.value("model.d_model")
-    reason = f"a tenth, at most {most_warmup(width):,}"
     if "training.guided_alignment" in settings.chosen:
         settings.choose("training.guided_alignment_updates", expected, "the expected end")
+    width = settings.value("model.d_model")
+    reason = f"a tenth, at most {most_warmup(width):,}"
     warmup = settings.choose("training.warmup_updates", choose_warmup(expected, width), reason)
     if updates is None or warmup >= updates:
         if "training.schedule" in settings.open_keys:
@@ -586,9 +584,10 @@ def _summarize(settings: AutoSettings, seconds: float, expected: int) -> Iterato
         yield f"validation: `training.best_metric: {metric.value}`, because {metric.reason}"
     if "training.validate_every" in chosen:
         tokens = training.target_tokens_per_update
-        text = f"training: {expected:,} updates of {tokens:,} target tokens"
+        extent = f"{expected:,} updates of {tokens:,} target tokens"
+        text = f"training: {extent}"
         if training.max_updates is None and training.max_epochs is None:
-            text = f"{text[:9]} about {text[10:]}, until {training.patience} validations bring no "
+            text = f"training: about {extent}, until {training.patience} validations bring no "
             text += "improvement, which may be earlier or later"
         if seconds:
             first, last = seconds * training.validate_every, seconds * expected

@@ -20,6 +20,7 @@ from mt.data.batches import (
     Lengths,
     Update,
     collate,
+    count_tokens,
     plan_updates,
     split_update,
 )
@@ -174,10 +175,10 @@ def training_speed(
         cut = split_update(update, lengths, max_tokens_per_batch=batch_tokens, ranks=world.size)
         batches = [draw_batch(indices) for indices in cut[world.rank]]
         batches = batches or [draw_batch(update[0][:1]).without_targets()]
-        source, target = lengths[np.concatenate(update)].sum(axis=0, dtype=int).tolist()
-        result = train_step(wrapped, batches, 0.0, tokens=TokenCounts(source, target))
+        tokens = TokenCounts(*count_tokens(update, lengths))
+        result = train_step(wrapped, batches, 0.0, tokens=tokens)
         float(result.gradient_norm)  # waits for the device
-        return int(target)
+        return tokens.target
 
     def measure(batch_tokens: int) -> float:
         step(plan[0], batch_tokens)
