@@ -1,6 +1,8 @@
 """Layers, cycles, import cost and the tables behind the config's choices."""
 
+import ast
 import importlib
+import re
 import subprocess
 import sys
 import typing
@@ -58,6 +60,65 @@ def test_every_format_of_a_corpus_has_its_opener() -> None:
     kinds = typing.get_args(typing.get_args(Source)[0])
     formats = {typing.get_args(kind.model_fields["format"].annotation)[0] for kind in kinds}
     assert formats == set(OPENERS)
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        (r"r'(?:ab?)*+'", True),
+        (r"r'(?i:a|b)?+'", True),
+        (r"rb'(a){2,3}+'", True),
+        (r"x['(?:a' r'b)' '+' '+']", True),
+        (r"rf'(?:{x}\d{{2}}){{,9}}+'", True),
+        ("A = '(?:a|b)'; B = f'{A}*+'", True),
+        ("f'{x.y}?+'", True),
+        (r"r'\)*+[()*+]++[^])*+]a{2}+(?>(?:ab?)*)'", False),
+        ("A = '[ab]'; B = f'{A}*+'", False),
+    ],
+)
+def test_possessive_quantifier_of_a_group_is_found(source: str, fault: bool) -> None:
+    assert bool(_possessive_groups(source)) == fault
+
+
+def test_no_pattern_has_a_possessive_quantifier_of_a_group() -> None:
+    """Python before 3.11.5 matches `(?:ab?)*+` wrongly; `(?>(?:ab?)*)` has the same meaning."""
+    paths = sorted((ROOT / "mt").rglob("*.py"))
+    faults = {path.name: _possessive_groups(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: patterns for name, patterns in faults.items() if patterns} == {}
+
+
+_QUANTIFIED = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<possessive>\)(?:[*+?]|\{\d*,?\d*\})\+)", re.DOTALL
+)
+"""An escaped character, a character class, or a group with a possessive quantifier."""
+
+
+def _possessive_groups(source: str) -> list[str]:
+    """Return the string literals with a possessive quantifier of a group.
+
+    An inserted value counts as a group unless the same file assigns a string literal to its name.
+    """
+    tree = ast.parse(source)
+    pieces = {
+        ast.unparse(node.targets[0]): node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
+
+    def text(node: ast.expr) -> str:
+        if isinstance(node, ast.JoinedStr):
+            return "".join(text(value) for value in node.values)
+        if isinstance(node, ast.FormattedValue):
+            node = pieces.get(ast.unparse(node.value), node)
+        value = node.value if isinstance(node, ast.Constant) else "(?:)"
+        return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+    literals = (n for n in ast.walk(tree) if isinstance(n, ast.Constant | ast.JoinedStr))
+    return [
+        literal
+        for literal in map(text, literals)
+        if any(match["possessive"] for match in _QUANTIFIED.finditer(literal))
+    ]
 
 
 def _choices(dotted: str) -> tuple[str, ...]:

@@ -228,7 +228,7 @@ _POSITIONS: dict[str, Literal["open", "close"]] = {
 _STANDALONE = NATIVE_CODES | {"x", *_HALVES}
 _CODE_GAP, _VALUE_GAP, _BREAK_GAP = "\x01", "\x02", "\x03"
 _GAP = re.compile(
-    r"(?<!\s)(\s*+)([\x01-\x03](?:\s*+[\x01-\x03])*+)(\s*+)(?=([,.;:!?…)\]}»”、。，；：！？）」』】،؛؟।])?)"
+    r"(?<!\s)(\s*+)([\x01-\x03](?>(?:\s*+[\x01-\x03])*))(\s*+)(?=([,.;:!?…)\]}»”、。，；：！？）」』】،؛؟।])?)"
 )
 """Tags with the white space around them, and the mark that follows."""
 _VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]")
@@ -245,7 +245,7 @@ TEXT_TAG = re.compile(
     r"<(?P<close>/?)(?P<name>[\w:.-]+)(?:\s[^<>]*)?(?P<empty>/?)>"
     r"|(?:(?P<two>\{\{(?=[#/]))|[{\[])(?P<close_brace>/?)#?(?P<inner>[\w:.-]+)(?(two)\}\}|[}\]])"
     r"|\[(?P<code>\w[\w-]*)(?:=[^\s\[\]][^\[\]]*"
-    r"|(?:\s+[\w-]+=(?:\"[^\"\[\]]*\"|'[^'\[\]]*'|[^\s\[\]\"']+))++\s*/?)\]"
+    r"|(?>(?:\s+[\w-]+=(?:\"[^\"\[\]]*\"|'[^'\[\]]*'|[^\s\[\]\"']+))+)\s*/?)\]"
 )
 """Markup that text stands for, such as `<0>`, `</b>`, `{/0}`, `[b]` and `[a href="b"]`."""
 _HALF_NAME = re.compile(
@@ -429,7 +429,7 @@ class PoMessage:
 _PO_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PO_STRING = re.compile(
     r"[ \t]*(?P<key>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?[ \t]*"
-    r'(?P<string>"(?P<text>(?:[^"\\\r\n]++|\\.)*+)")[ \t]*[\r\n]*\Z'
+    r'(?P<string>"(?P<text>(?>(?:[^"\\\r\n]++|\\.)*))")[ \t]*[\r\n]*\Z'
 )
 
 

@@ -17,11 +17,11 @@ _JOINS = "[.,:/'’\u00a0\u202f–-]"
 _LETTER = "A-Za-zªºÀ-ÖØ-öø-ʯͰ-Ͽ\u0400-\u052f"
 NUMBER = re.compile(
     rf"(?<![\d{_LETTER}])(?<!{MAGNITUDE.pattern})(?<!\d{_JOINS})(?<![{_LETTER}]-)(?:(?<!\S)[+−-])?"
-    rf"(?:\d{{1,3}}(?: \d{{3}})++(?!\d)|\d(?:{_JOINS}?\d)*+)"
+    rf"(?:\d{{1,3}}(?>(?: \d{{3}})+)(?!\d)|\d(?>(?:{_JOINS}?\d)*))"
     rf"(?!\s?{MAGNITUDE.pattern}|['’-]?[{_LETTER}]|年代|世[纪紀])"
 )
 """A number of digits alone; 1000万 is another one in most languages, H2O and 1930's are words."""
-_DIGITS = re.compile(rf"\d(?:{_JOINS}?\d| (?=\d{{3}}(?!\d))\d)*+")
+_DIGITS = re.compile(rf"\d(?>(?:{_JOINS}?\d| (?=\d{{3}}(?!\d))\d)*)")
 _SEPARATOR = re.compile("[.,'’ \u00a0\u202f]")
 _THOUSANDS = re.compile(rf"{_SEPARATOR.pattern}(?=(?:\d\d{_SEPARATOR.pattern})*\d{{3}}(?!\d))")
 _MYRIADS = re.compile(r"(?<=\d)[万萬亿億만억](?=\d{4}(?!\d))")

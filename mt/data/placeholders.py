@@ -28,7 +28,7 @@ def _printf(
 
 
 _C = r"[diouxXcsfFeEgGaApnmCSbB]|<PRI\w+>"
-_BRACES = r"\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*+\}"
+_BRACES = r"\{\{|\}\}|\{(?>(?:[^{}]++|\{[^{}]*\})*)\}"
 _TILDE = r"~(?:[-+]?\d+|'.|[vV#])?(?:,(?:[-+]?\d+|'.|[vV#])?)*[:@]*(?s:.)"
 _GCC = (
     r"%(?:\d+\$)?[-+ #0q]*+(?:\d++|\*)?(?:\.(?:\d+|\*(?:\d+\$)?))?(?:hh|ll|[hlLjztw])?"
@@ -39,7 +39,7 @@ SYNTAXES = {
     "c++": _BRACES,
     "objc": _printf(_C + "|@"),
     "python": _printf(
-        "[diouxXeEfFgGcrsa]", argument=r"\((?:[^()]|\([^()]*\))*+\)", length="[hlL]?"
+        "[diouxXeEfFgGcrsa]", argument=r"\((?>(?:[^()]++|\([^()]*\))*)\)", length="[hlL]?"
     ),
     "python-brace": _BRACES,
     "java": _BRACES,
@@ -69,7 +69,7 @@ SYNTAXES = {
     "tcl": _printf("[diouxXcsfeEgG]"),
     "perl": _printf("v?[csdiouxXeEfgGbBpnDUOF]"),
     "perl-brace": r"\{[A-Za-z_]\w*\}",
-    "php": _printf("[bcdeEfFgGhHosuxX]", flags="(?:[-+0]|'.){0,9}+", length=""),
+    "php": _printf("[bcdeEfFgGhHosuxX]", flags="(?>(?:[-+0]|'.){0,9})", length=""),
     "gcc-internal": _GCC,
     "gfc-internal": _GCC,
     "ycp": r"%[1-9%]",
@@ -91,8 +91,8 @@ _QUOTED = "'[^'{}]*[{}][^']*'|"
 _END = rf"(?:(?![A-Za-z0-9_])|(?={_UNIT}))"
 _NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
 _TEMPLATE = (
-    r"\{\{\{?(?:[^{}]|\{[^{}]*+\})*+\}\}\}?|(?s:\{%(?:(?!\{%|%\}).)*+%\}"
-    r"|\{\#(?:(?!\{\#|\#\}).)*+\#\}|<%(?:(?!<%|%>).)*+%>)"
+    r"\{\{\{?(?>(?:[^{}]++|\{[^{}]*+\})*)\}\}\}?|(?s:\{%(?>(?:(?!\{%|%\}).)*)%\}"
+    r"|\{\#(?>(?:(?!\{\#|\#\}).)*)\#\}|<%(?>(?:(?!<%|%>).)*)%>)"
 )
 _GENERAL = "|".join(
     [
@@ -113,7 +113,7 @@ _GENERAL = "|".join(
         r"\$t\([^()\n]*+\)",
         r"(?<![\w$])\$(?!(?:US|CA|CAN|AU|NZ|HK|SG|TW)D?\b)[A-Za-z_][A-Za-z0-9_]++",
         r"(?<![^\s\"'“‘«(\[]):[a-z][a-z0-9_]++(?![\w:.-])",
-        r"@(?:\.[a-z]+)?:(?:\{'[^'{}]*'\}|\([^()\s]*\)|[A-Za-z_]\w*+(?:\.\w++)*+)",
+        r"@(?:\.[a-z]+)?:(?:\{'[^'{}]*'\}|\([^()\s]*\)|[A-Za-z_]\w*+(?>(?:\.\w++)*))",
     ]
 )
 

@@ -146,7 +146,7 @@ def column_role(name: str) -> Literal["source", "target"] | None:
     return "source" if match[1] or match[3] else "target"
 
 
-_CELLS = re.compile(r'(?:^|\t)("(?:[^"]|"")*+"|[^"\t]*)(?=\t|\Z)')
+_CELLS = re.compile(r'(?:^|\t)("(?>(?:[^"]++|"")*)"|[^"\t]*)(?=\t|\Z)')
 _JUDGED_CHARACTERS = 1 << 20
 _LONGEST_RECORD = 1 << 16
 

@@ -47,7 +47,7 @@ _RAW_TEXT = {"script", "style", "textarea", "title", "iframe", "noembed", "nofra
 _START = {False: re.compile(r"<(?=[A-Za-z!?/])"), True: re.compile("<")}
 _COMMENT = re.compile(r"<!--(?:>|->|.*?--!?>)", re.DOTALL)
 _DOCTYPE = re.compile(
-    r"(?:<\?[^>]*>|<!--.*?-->|\s)*+(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
+    r"(?>(?:<\?[^>]*>|<!--.*?-->|\s++)*)(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
 )
 """Document type with declarations; only comments and instructions stand before it."""
 _NAME = re.compile(r"</?([^\s/>]+)")

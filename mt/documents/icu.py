@@ -168,11 +168,11 @@ def _pair_tags(builder: SegmentBuilder) -> None:
 
 
 _SPECIAL = re.compile(r"[{}'#]")
-_QUOTED = re.compile(r"'(?=[{}])(?:[^']|'')*+(?:'|\Z)")
-_QUOTED_IN_PLURAL = re.compile(r"'(?=[{}#])(?:[^']|'')*+(?:'|\Z)")
+_QUOTED = re.compile(r"'(?=[{}])(?>(?:[^']++|'')*)(?:'|\Z)")
+_QUOTED_IN_PLURAL = re.compile(r"'(?=[{}#])(?>(?:[^']++|'')*)(?:'|\Z)")
 _SIMPLE = re.compile(r"\{\s*[^\s{},'#|]+\s*(?:,\s*\w+\s*)?\}|\{\{[^{}]*\}\}")
 _HEAD = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(\w+)\s*,(?:\s*offset:\s*\d+)?\s*")
-_STYLE = re.compile(r"(?:[^{}']|'[^']*'|\{[^{}']*\})*+\}")
+_STYLE = re.compile(r"(?>(?:[^{}']++|'[^']*'|\{[^{}']*\})*)\}")
 _SELECTOR = re.compile(r"\s*(?:=\d+|[^\s{}=,'#|]+)\s*\{")
 _END = re.compile(r"\s*\}")
 

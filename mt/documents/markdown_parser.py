@@ -22,16 +22,15 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
+_BRACES = r"\{(?>(?:[^{}]++|\{(?>(?:[^{}]++|\{[^{}]*+\})*)\})*)\}"
 _ATTRIBUTES = r"\{(?::|\s*[#.][\w-]|@\w|\s*[\w:-]+=(?!>))[^{}\n]*\}"
 _TEMPLATE = (
-    r"(?:\{\{\{?(?:(?!\{\{|\}\}).)*+\}\}\}?|\{%(?:(?!\{%|%\}).)*+%\}"
-    r"|\{\#(?![\w-]+\})(?:(?!\{\#|\#\}).)*+\#\}|<%(?:(?!<%|%>).)*+%>)"
+    r"(?:\{\{\{?(?>(?:(?!\{\{|\}\}).)*)\}\}\}?|\{%(?>(?:(?!\{%|%\}).)*)%\}"
+    r"|\{\#(?![\w-]+\})(?>(?:(?!\{\#|\#\}).)*)\#\}|<%(?>(?:(?!<%|%>).)*)%>)"
 )
-_JSX = (
-    r"(?:</?[A-Za-z][\w.]*+(?:\s++(?:[\w:.-]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|"
-    rf"{_BRACES}))?+|{_BRACES}))*+\s*+/?>|</?>)"
-)
+_JSX_VALUE = rf"\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|{_BRACES})"
+_JSX_ATTRIBUTES = rf"(?>(?:\s++(?:[\w:.-]++(?>(?:{_JSX_VALUE})?)|{_BRACES}))*)"
+_JSX = rf"(?:</?[A-Za-z][\w.]*+{_JSX_ATTRIBUTES}\s*+/?>|</?>)"
 _ADMONITION = (
     r"\{(?:admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning|todo|"
     r"dropdown|card|tab-item|topic|sidebar|details|versionadded|versionchanged|deprecated)\}"
@@ -78,7 +77,7 @@ _TEXT_INDENT = 4
 
 _EXPRESSION = r"=>|\w\(|(['\"`]).*\1|&&|\|\||</|\?\.|\{\s*\.\.\.|^\{\s*[\w.$\[\]()-]*\s*\}$"
 _PROSE = r"\$\d[\d.,]*\s*[,;-]?\s+\w|.*(?:[A-Za-z]{2,}[,.]?\s+[A-Za-z]{2,}|\s[A-Za-z]{2,}\s)"
-_LABEL = r"\[(?P<inner>(?:[^\[\]\\`]|\\.|`[^`]*`|\[[^\[\]]*\])++)\]"
+_LABEL = r"\[(?P<inner>(?>(?:[^\[\]\\`]++|\\.|`[^`]*`|\[[^\[\]]*\])+))\]"
 _SAFE = r"[!#-'*-;=?-Z^_a-{}~]"
 _URL = rf"(?:\({_SAFE}*\)|{_SAFE}){{2,2000}}(?<![?!.,:;*_~'])"
 _WORD = re.compile(
@@ -90,7 +89,7 @@ _WORD = re.compile(
 _PLAIN = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\n!#$%&*+\-:<=>@\[\\\]^_`{}~]+")
 _Rows = list[tuple[str, str, str]]
 _MARKUP: _Rows = [
-    ("{<", rf"{_TEMPLATE}|{_ATTRIBUTES}|\{{/\*(?:(?!\*/).)*+\*/\}}", ""),
+    ("{<", rf"{_TEMPLATE}|{_ATTRIBUTES}|\{{/\*(?>(?:(?!\*/).)*)\*/\}}", ""),
     ("{:", r"(?:\{[\w:.+-]+\}|(?<![\w:]):[A-Za-z][\w:.+-]*:)`[^`]+`", ""),
     ("{", _BRACES, _EXPRESSION),
     ("%", r"%%[^%\n]++%%", ""),
