@@ -1,15 +1,17 @@
 # `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
+# CORPUS: a corpus of docs/records.md;
 # BIN: folder of another Python for `gpu` and `gpu-train`, which then install nothing;
 # TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
 PYTHON ?= python3
 RECIPE ?= quickstart
+CORPUS ?= multi30k-en-de
 MINUTES ?= 20
 TORCH_INDEX ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce best ablation bench gpu gpu-train test-fast test test-slow check format reference docs clean
+.PHONY: help setup reproduce best ablation record bench gpu gpu-train test-fast test test-slow check format reference docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
@@ -35,6 +37,9 @@ best: TEACHERS := $(BIN)/mt distill runs/multi30k-teacher --set 'decoding.ensemb
 
 ablation: .venv/.installed ## train a small model with one change at a time and compare: hours
 	$(BIN)/mt ablate configs/ablation/multi30k.yaml
+
+record: .venv/.installed ## train with automatic settings for 5, 15 and 60 minutes and score it: 4 hours (CORPUS=multi30k-en-de)
+	$(BIN)/python bench/record.py $(CORPUS)
 
 bench: .venv/.installed ## compare the training speed with a plain PyTorch loop on this machine
 	$(BIN)/python bench/training.py
