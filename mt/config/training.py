@@ -72,7 +72,7 @@ class TrainingConfig(Section):
     """Train low-rank matrices only (`{rank: 16}`); embeddings too with new tokens or tags."""
     recompute: Literal["on", "off"] = "off"
     """Keep only the input of each layer for the backward pass, and compute the layer again."""
-    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0), Automatic] = 0.1
     """Probability mass spread evenly over the vocabulary."""
     r_drop: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     """Weight alpha of R-Drop (5 in the paper's translation experiments); 0: off."""

@@ -94,6 +94,8 @@ GUIDED_ALIGNMENT = 0.5
 """Weight of guided alignment at the first update."""
 DROPOUT = ((100, 0.3), (10, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
+LABEL_SMOOTHING = ((20_000, 0.1), (0, 0.2))
+"""Least number of pairs, and label smoothing."""
 WARMUP = ((1024, 8000), (512, 4000), (0, 1000))
 """Least width of the model, and largest number of updates of the warm-up."""
 PASSES = 40
@@ -223,6 +225,11 @@ def choose_learning_rate(width: int) -> float:
 def choose_dropout(passes: float) -> float:
     """Return the dropout for a number of passes over the corpus."""
     return next(rate for least, rate in DROPOUT if passes >= least)
+
+
+def choose_label_smoothing(pairs: int) -> float:
+    """Return the label smoothing for a corpus of some pairs."""
+    return next(mass for least, mass in LABEL_SMOOTHING if pairs >= least)
 
 
 def choose_warmup(updates: int, width: int) -> int:

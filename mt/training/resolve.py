@@ -41,6 +41,7 @@ from mt.training.automatic import (
     UpdateTime,
     choose_coverage,
     choose_dropout,
+    choose_label_smoothing,
     choose_learning_rate,
     choose_warmup,
     expect_end,
@@ -343,6 +344,8 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
     _choose_shape(settings, chosen, reason)
     passes = settings.passes
     settings.choose("model.dropout", choose_dropout(passes), explain_dropout(passes))
+    smoothing, reason = choose_label_smoothing(corpus.pairs), "more for few pairs"
+    settings.choose("training.label_smoothing", smoothing, reason)
 
 
 def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:

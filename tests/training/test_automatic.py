@@ -288,6 +288,7 @@ def test_each_choice_is_one_that_an_expert_makes() -> None:
         assert training.warmup_updates <= 4000 or width == 1024, key
         passes = 80 if pairs > 1e6 else 200 if pairs > 1e4 else 500
         assert choice.passes < 1.02 * passes, key
+        assert training.label_smoothing == (0.2 if pairs < 20_000 else 0.1), key
         assert (model.dropout == 0.3) == (choice.passes > 97), key
         if not 10 < choice.passes < 15:  # a short training is forecast without compilation
             assert (model.dropout == 0.1) == (choice.passes < 10), key

@@ -48,6 +48,7 @@ GIVEN: dict[str, Any] = {
     "training.target_tokens_per_update": 321,
     "training.max_tokens_per_batch": 5000,
     "training.learning_rate": 0.0123,
+    "training.label_smoothing": 0.15,
     "training.schedule": "cosine",
     "training.warmup_updates": 7,
     "training.decay_updates": 99,
