@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
@@ -52,6 +52,8 @@ _LONGEST_LINE_BYTES = 1 << 30
 _RESERVED = "\u2585"
 """SentencePiece silently drops lines with this character."""
 _ERRORS_ONLY = 2
+_LEAST_COVERAGE = 0.98
+"""Least `character_coverage` that SentencePiece takes."""
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _SAMPLE_LINES = 1_000_000
 _BLOCK_LINES = 1 << 16
@@ -331,7 +333,9 @@ def prepare_lines(lines: Iterable[str]) -> list[str]:
 
 def learn(sample: list[str], config: TokenizerConfig) -> bytes:
     """Return a serialized SentencePiece model of prepared lines; errors as of `train_model`."""
-    model = io.BytesIO()
+    model, coverage = io.BytesIO(), config.character_coverage
+    if coverage < _LEAST_COVERAGE:
+        sample, coverage = _without_rare(sample, coverage), 1.0
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sample),
@@ -339,7 +343,7 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             model_type=config.algorithm,
             vocab_size=config.vocabulary_size,
             hard_vocab_limit=False,
-            character_coverage=config.character_coverage,
+            character_coverage=coverage,
             byte_fallback=True,
             control_symbols=list(dict.fromkeys(config.tags)),
             normalization_rule_name="identity",
@@ -362,6 +366,17 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             ) from error
         raise
     return model.getvalue()
+
+
+def _without_rare(lines: Iterable[str], coverage: float) -> list[str]:
+    """Return lines with a space for each character outside the share of the most frequent ones."""
+    counts = Counter(chain.from_iterable(lines))
+    covered, rest = coverage * counts.total(), {}
+    for character, count in counts.most_common():
+        if covered <= 0:
+            rest[ord(character)] = " "
+        covered -= count
+    return [line.translate(rest) for line in lines]
 
 
 # Fields of ModelProto and its messages in sentencepiece_model.proto.

@@ -50,6 +50,14 @@ def test_too_small_vocabulary_names_the_smallest_size() -> None:
     assert len(vocabulary(lines, vocabulary_size=361, character_coverage=1.0)) == 361
 
 
+@pytest.mark.parametrize(("coverage", "known"), [(0.91, 19), (0.96, 69), (0.98, 89)])
+def test_low_coverage_leaves_out_rare_characters(coverage: float, known: int) -> None:
+    frequent = [chr(0x4E00 + number) for number in range(9)]
+    rare = [chr(0x5000 + number) for number in range(100)]  # a tenth of the text
+    tokens = vocabulary(["".join(frequent * 100 + rare)], character_coverage=coverage).token_bytes
+    assert len({*tokens} & {character.encode() for character in frequent + rare}) == known
+
+
 @pytest.mark.parametrize("lines", [[], ["", "  ", "\u3000"]])
 def test_corpus_without_text_is_an_error(lines: list[str]) -> None:
     with pytest.raises(DataError, match="no text to learn a tokenizer from"):

@@ -26,6 +26,7 @@ from mt.training.automatic import (
     Bounds,
     CorpusStatistics,
     UpdateTime,
+    choose_coverage,
     choose_update_tokens,
     like_width,
     make_forecast,
@@ -386,6 +387,13 @@ def test_time_of_an_update_is_positive_for_any_measurement(seconds: dict[int, fl
     assert time.fixed >= 0
     assert time.per_token > 0
     assert time.of(max(seconds)) == pytest.approx(seconds[max(seconds)])
+
+
+@pytest.mark.parametrize(("size", "chosen"), [(4000, 0.9999), (910, 0.96), (909, 0.93)])
+def test_characters_leave_room_for_bytes_in_a_small_vocabulary(size: int, chosen: float) -> None:
+    # 9,000 of ten characters, 1,000 rare ones: 0.96 takes 610 of them, 0.93 takes 310.
+    text = Counter({chr(n): 900 if n < 10 else 1 for n in range(1010)})
+    assert choose_coverage([text], size)[0] == chosen
 
 
 def test_reasons_name_measurements_and_published_practice() -> None:
