@@ -550,7 +550,8 @@ def _require_updates(training: TrainingConfig, updates: float) -> None:
 
 def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int) -> None:
     if "training.guided_alignment" in settings.chosen:
-        settings.choose("training.guided_alignment_updates", expected, "the expected end")
+        half, reason = max(1, expected // 2), "half of the expected updates"
+        settings.choose("training.guided_alignment_updates", half, reason)
     width = settings.value("model.d_model")
     reason = f"a tenth, at most {most_warmup(width):,}"
     warmup = settings.choose("training.warmup_updates", choose_warmup(expected, width), reason)

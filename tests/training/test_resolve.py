@@ -59,7 +59,7 @@ GIVEN: dict[str, Any] = {
     "training.best_metric": "loss",
     "training.guided_alignment": 0.3,
     "training.init_embeddings": "random",
-    "training.guided_alignment_updates": 50,
+    "training.guided_alignment_updates": 51,
 }
 """A value that no rule chooses for each automatic key."""
 
@@ -276,7 +276,7 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
     assert (training.schedule, training.decay_updates) == ("linear", last_update)
     assert training.validate_every == last_update // 20
     assert training.patience is None
-    assert (training.guided_alignment, training.guided_alignment_updates) == (0.5, last_update)
+    assert (training.guided_alignment, training.guided_alignment_updates) == (0.5, last_update // 2)
     assert last["averaged_updates"][0] <= last_update
 
 
@@ -308,14 +308,12 @@ def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     "setting",
     ["r_drop=1.0", "compile=on", "recompute=on", "guided_alignment=0.0", "schedule=constant"],
 )
-def test_alignment_is_guided_to_the_end_unless_something_excludes_it(
+def test_alignment_is_guided_in_the_first_half_unless_something_excludes_it(
     setting: str, open_recipe: Path, tmp_path: Path
 ) -> None:
     training = length_of(open_recipe, tmp_path)
-    assert (training.guided_alignment, training.guided_alignment_updates) == (
-        0.5,
-        training.max_updates,
-    )
+    half = (training.max_updates or 0) // 2
+    assert (training.guided_alignment, training.guided_alignment_updates) == (0.5, half)
     excluded = length_of(open_recipe, tmp_path, setting)
     assert (excluded.guided_alignment, excluded.guided_alignment_updates) == (0.0, None)
     constant = length_of(open_recipe, tmp_path, "guided_alignment=0.2")
