@@ -111,8 +111,8 @@ MOST_PASSES = ((1_000_000, 80), (20_000, 200), (0, 500))
 COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
 CHARACTER_SHARE = 0.8
 """Largest share of a vocabulary for single characters; a larger one leaves too few words."""
-_OTHER_TOKENS = 300
-"""Tokens for bytes, marks and tags, at least."""
+_OTHER_TOKENS = 261
+"""Tokens for bytes, special tokens and the space."""
 _SHARED_LETTERS = 0.5
 _BUSY = 2.0
 """Time for the tokens of an update, in times of its fixed part, from which a device is busy."""

@@ -190,7 +190,7 @@ def test_dump_has_every_key_by_its_yaml_name(load: Load) -> None:
     config = load(RECIPE.replace("de\n", "no\n") + "tokenizer: {from: runs/a}\n")
     dumped = dump_config(config)
     assert dumped.startswith("seed: 1\ndata:\n  source_language: en\n  target_language: no\n")
-    for line in ("  from: runs/a", "  label_smoothing: 0.1", "  max_epochs: null"):
+    for line in ("  from: runs/a", "  gradient_clip: 1.0", "  max_epochs: null"):
         assert f"\n{line}\n" in dumped
     assert load(dumped) == config
 
