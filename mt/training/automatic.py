@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.languages import in_letters
 
+_Number = TypeVar("_Number", int, float)
 LETTERS_PER_TOKEN = 3.5
 """Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
 
@@ -224,14 +226,19 @@ def choose_learning_rate(width: int) -> float:
     return float(f"{LEARNING_RATE / width:.2g}")
 
 
+def _look_up(rows: Sequence[tuple[int, _Number]], number: float) -> _Number:
+    """Return the value of the first row whose least number is not above a number."""
+    return next(value for least, value in rows if number >= least)
+
+
 def choose_dropout(passes: float) -> float:
     """Return the dropout for a number of passes over the corpus."""
-    return next(rate for least, rate in DROPOUT if passes >= least)
+    return _look_up(DROPOUT, passes)
 
 
 def choose_label_smoothing(pairs: int) -> float:
     """Return the label smoothing for a corpus of some pairs."""
-    return next(mass for least, mass in LABEL_SMOOTHING if pairs >= least)
+    return _look_up(LABEL_SMOOTHING, pairs)
 
 
 def choose_warmup(updates: int, width: int) -> int:
@@ -241,12 +248,12 @@ def choose_warmup(updates: int, width: int) -> int:
 
 def most_warmup(width: int) -> int:
     """Return the largest number of updates of the warm-up for a model of some width."""
-    return next(most for least, most in WARMUP if width >= least)
+    return _look_up(WARMUP, width)
 
 
 def most_passes(pairs: int) -> int:
     """Return the passes over a corpus of some pairs that end a training before its budget."""
-    return next(most for least, most in MOST_PASSES if pairs >= least)
+    return _look_up(MOST_PASSES, pairs)
 
 
 def expect_end(epoch_tokens: float, parameters: int, device: str) -> Bounds:
