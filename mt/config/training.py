@@ -58,6 +58,8 @@ class TrainingConfig(Section):
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
     optimizer: Literal["adam", "adafactor"] = "adam"
     """Adam, or Adafactor, which keeps hardly any state."""
+    weight_decay: Annotated[float, Field(ge=0.0, le=10.0), Automatic] = 0.0
+    """Share of each weight matrix that an update takes away, times the learning rate."""
     schedule: Annotated[
         Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"], Automatic
     ] = "inverse_sqrt"
@@ -138,17 +140,22 @@ class TrainingConfig(Section):
             yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
         if self.lora and self.freeze:
             yield "`training.lora` freezes all other weights: leave out `training.freeze`"
-        if self.ema_decay is not None and self.precision == "pure_bf16":
-            yield (
-                "`training.ema_decay` does not work with `training.precision: pure_bf16`, which "
-                "rounds its small steps away: choose one"
-            )
+        if self.precision == "pure_bf16":
+            yield from self._lost_steps()
         if self.recompute == "on" and self.compile == "on":
             yield ("`training.recompute: on` does not work with `training.compile: on`: choose one")
         if set(self.freeze) == set(get_args(Part)):
             yield "`training.freeze` names every part: no weight is left to train"
         if self.schedule in {"cosine", "linear"}:
             yield from self._broken_decay()
+
+    def _lost_steps(self) -> Iterator[str]:
+        for key in ("ema_decay", "weight_decay"):
+            if getattr(self, key):
+                yield (
+                    f"`training.{key}` does not work with `training.precision: pure_bf16`, which "
+                    "rounds its small steps away: choose one"
+                )
 
     def _broken_decay(self) -> Iterator[str]:
         name, last = f"`training.schedule: {self.schedule}`", self.decay_updates

@@ -37,7 +37,7 @@ VALIDATION_BATCHES = 6
 _SAVES_MEMORY: dict[str, dict[str, Any]] = {
     "recompute: on": {"recompute": "on"},
     "optimizer: adafactor": {"optimizer": "adafactor"},
-    "precision: pure_bf16": {"precision": "pure_bf16"},
+    "precision: pure_bf16": {"precision": "pure_bf16", "weight_decay": 0.0},
     "lora: {rank: 16}": {"lora": {}},
 }
 """Settings of `training` that save memory."""

@@ -98,6 +98,8 @@ DROPOUT = ((100, 0.3), (10, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 LABEL_SMOOTHING = ((20_000, 0.1), (0, 0.2))
 """Least number of pairs, and label smoothing."""
+WEIGHT_DECAY = 0.1
+"""Decoupled weight decay of a new model."""
 WARMUP = ((1024, 8000), (512, 4000), (0, 1000))
 """Least width of the model, and largest number of updates of the warm-up."""
 PASSES = 40
@@ -236,9 +238,19 @@ def choose_dropout(passes: float) -> float:
     return _look_up(DROPOUT, passes)
 
 
-def choose_label_smoothing(pairs: int) -> float:
-    """Return the label smoothing for a corpus of some pairs."""
-    return _look_up(LABEL_SMOOTHING, pairs)
+def choose_regularization(
+    training: TrainingConfig, pairs: int, passes: float
+) -> dict[str, tuple[float, str]]:
+    """Return values and reasons for a new model that makes some passes over a number of pairs."""
+    smoothing = _look_up(LABEL_SMOOTHING, pairs)
+    decay = (WEIGHT_DECAY, "smaller weights learn more from each update, measured")
+    if training.precision == "pure_bf16":
+        decay = (0.0, "its steps are too small for bf16")
+    return {
+        "model.dropout": (choose_dropout(passes), explain_dropout(passes)),
+        "training.label_smoothing": (smoothing, "more for few pairs"),
+        "training.weight_decay": decay,
+    }
 
 
 def choose_warmup(updates: int, width: int) -> int:

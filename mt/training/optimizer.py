@@ -17,19 +17,31 @@ EPSILON = 1e-9
 
 
 def build_optimizer(
-    model: nn.Module, device: torch.device, name: Literal["adam", "adafactor"] = "adam"
+    model: nn.Module,
+    device: torch.device,
+    name: Literal["adam", "adafactor"] = "adam",
+    *,
+    weight_decay: float = 0.0,
 ) -> torch.optim.Optimizer:
     """Return Adam with the paper's constants (Vaswani et al. 2017, section 5.3), or Adafactor.
 
-    Adafactor (Shazeer and Stern 2018) keeps a row and a column for each matrix. Frozen parameters
-    take no optimizer state.
+    Adafactor (Shazeer and Stern 2018) keeps a row and a column for each matrix. Matrices, with the
+    embeddings, have decoupled weight decay (Loshchilov and Hutter 2019); biases and norms have
+    none. Frozen parameters take no optimizer state.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if name == "adafactor":
-        return torch.optim.Adafactor(trainable, lr=0.0)
-    fused = device_traits(device).has_fused_adam
+    groups: list[dict[str, Any]] = [{"params": trainable}]
+    if weight_decay:
+        matrices = [parameter for parameter in trainable if parameter.dim() > 1]
+        others = [parameter for parameter in trainable if parameter.dim() <= 1]
+        groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others}]
     # `train_step` sets the rate of each update.
-    return torch.optim.Adam(trainable, lr=0.0, betas=BETAS, eps=EPSILON, fused=fused)
+    if name == "adafactor":
+        return torch.optim.Adafactor(groups, lr=0.0)
+    fused = device_traits(device).has_fused_adam
+    return torch.optim.AdamW(
+        groups, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=0.0, fused=fused
+    )
 
 
 def learning_rate(update: int, config: TrainingConfig, d_model: int) -> float:

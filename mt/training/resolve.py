@@ -40,12 +40,10 @@ from mt.training.automatic import (
     Size,
     UpdateTime,
     choose_coverage,
-    choose_dropout,
-    choose_label_smoothing,
     choose_learning_rate,
+    choose_regularization,
     choose_warmup,
     expect_end,
-    explain_dropout,
     explain_model,
     explain_update,
     like_width,
@@ -342,10 +340,9 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
     settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
     reason = explain_model(settings.forecast, best.parameters, chosen.d_model)
     _choose_shape(settings, chosen, reason)
-    passes = settings.passes
-    settings.choose("model.dropout", choose_dropout(passes), explain_dropout(passes))
-    smoothing, reason = choose_label_smoothing(corpus.pairs), "more for few pairs"
-    settings.choose("training.label_smoothing", smoothing, reason)
+    regularization = choose_regularization(settings.given.training, corpus.pairs, settings.passes)
+    for key, (value, reason) in regularization.items():
+        settings.choose(key, value, reason)
 
 
 def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:

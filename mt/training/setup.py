@@ -199,7 +199,9 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),
-        optimizer=build_optimizer(model, device, training.optimizer),
+        optimizer=build_optimizer(
+            model, device, training.optimizer, weight_decay=training.weight_decay
+        ),
         precision=choose_precision(training.precision, device, config.model.d_model),
         gradient_clip=training.gradient_clip,
         average=choose_average(model, training.ema_decay),

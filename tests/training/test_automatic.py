@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from mt.config import Config, ModelConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.data.pairs import SentencePair
 from mt.data.splits import CorpusScan
 from mt.errors import UserError
@@ -27,6 +27,7 @@ from mt.training.automatic import (
     CorpusStatistics,
     UpdateTime,
     choose_coverage,
+    choose_regularization,
     choose_update_tokens,
     like_width,
     make_forecast,
@@ -290,6 +291,7 @@ def test_each_choice_is_one_that_an_expert_makes() -> None:
         passes = 80 if pairs > 1e6 else 200 if pairs > 1e4 else 500
         assert choice.passes < 1.02 * passes, key
         assert training.label_smoothing == (0.2 if pairs < 20_000 else 0.1), key
+        assert training.weight_decay == 0.1, key
         assert (model.dropout == 0.3) == (choice.passes > 97), key
         if not 10 < choice.passes < 15:  # a short training is forecast without compilation
             assert (model.dropout == 0.1) == (choice.passes < 10), key
@@ -394,6 +396,11 @@ def test_characters_leave_room_for_bytes_in_a_small_vocabulary(size: int, chosen
     # 9,000 of ten characters, 1,000 rare ones: 0.96 takes 610 of them, 0.93 takes 310.
     text = Counter({chr(n): 900 if n < 10 else 1 for n in range(1010)})
     assert choose_coverage([text], size)[0] == chosen
+
+
+def test_weights_that_round_small_steps_away_have_no_decay() -> None:
+    values = choose_regularization(TrainingConfig(precision="pure_bf16"), 30_000, 1.0)
+    assert values["training.weight_decay"][0] == 0.0
 
 
 def test_reasons_name_measurements_and_published_practice() -> None:

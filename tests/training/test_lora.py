@@ -206,6 +206,10 @@ def test_wrong_settings_are_named() -> None:
         ({"lora": {}, "init_from": "a", "freeze": ["encoder"]}, "leave out `training.freeze`"),
         ({"recompute": "on", "compile": "on"}, "choose one"),
         ({"precision": "pure_bf16", "ema_decay": 0.999}, "rounds its small steps away: choose one"),
+        (
+            {"precision": "pure_bf16", "weight_decay": 0.1},
+            r"`training\.weight_decay` does not work",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             config(training={"max_updates": 1, **keys})

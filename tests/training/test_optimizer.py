@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from mt.training.optimizer import (
     SCHEDULES,
     MovingAverage,
     Precision,
+    build_optimizer,
     choose_average,
     choose_precision,
     learning_rate,
@@ -207,3 +209,41 @@ def test_moving_average_has_the_trainable_weights_or_none_without_a_decay() -> N
     with off.swapped():
         assert all(map(torch.equal, model.parameters(), before))
     assert off.averages() == off.weights() == {}
+
+
+@pytest.mark.parametrize("name", ["adam", "adafactor"])
+def test_weight_decay_takes_a_share_of_the_matrices_alone(
+    name: Literal["adam", "adafactor"],
+) -> None:
+    def stepped(decay: float) -> nn.Module:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(7, 4), nn.LayerNorm(4), nn.Linear(4, 3))
+        optimizer = build_optimizer(model, CPU, name, weight_decay=decay)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1
+        model(torch.arange(7)).square().sum().backward()
+        optimizer.step()
+        return model
+
+    torch.manual_seed(1)
+    first = nn.Sequential(nn.Embedding(7, 4), nn.LayerNorm(4), nn.Linear(4, 3))
+    plain, decayed = stepped(0.0), stepped(0.5)
+    for before, without, after in zip(
+        first.parameters(), plain.parameters(), decayed.parameters(), strict=True
+    ):
+        share = 0.1 * 0.5 if before.dim() > 1 else 0.0
+        torch.testing.assert_close(after, without - share * before)
+
+
+def test_adam_without_weight_decay_is_adam() -> None:
+    weights = [nn.Parameter(torch.linspace(-1, 1, 12).view(3, 4)) for _ in range(2)]
+    model = nn.ParameterList(weights[:1])
+    ours = build_optimizer(model, CPU)
+    theirs = torch.optim.Adam(weights[1:], lr=0.01, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    ours.param_groups[0]["lr"] = 0.01
+    for step in range(3):
+        for weight in weights:
+            weight.grad = torch.sin(weight.detach() + step)
+        ours.step()
+        theirs.step()
+    assert torch.equal(*weights)

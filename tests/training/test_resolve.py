@@ -49,6 +49,7 @@ GIVEN: dict[str, Any] = {
     "training.max_tokens_per_batch": 5000,
     "training.learning_rate": 0.0123,
     "training.label_smoothing": 0.15,
+    "training.weight_decay": 0.03,
     "training.schedule": "cosine",
     "training.warmup_updates": 7,
     "training.decay_updates": 99,
