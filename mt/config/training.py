@@ -40,6 +40,9 @@ class TrainingConfig(Section):
     init_embeddings: Annotated[Literal["random", "translations"], Automatic] = "random"
     """Initial embeddings: random, or with similar rows for tokens that translate each other, by a
     word alignment of the corpus."""
+    init_sublayers: Annotated[Literal["random", "zero"], Automatic] = "random"
+    """Initial last matrices of attention and feed-forward layers; with zeros, a layer passes its
+    input on until it learns better."""
     budget: Duration | None = None
     """Time for the whole run, such as `30m` or `2h`, which decides `max_updates`; null: none."""
     max_updates: Annotated[Count | None, Automatic] = None
@@ -129,15 +132,7 @@ class TrainingConfig(Section):
                 "training has no end: set `training.max_updates`, `training.max_epochs` "
                 "or `training.patience`"
             )
-        if self.lora and self.init_from is None:
-            yield "`training.lora` adapts a finished run: name it in `training.init_from`"
-        if self.init_embeddings == "translations" and self.init_from is not None:
-            yield (
-                "`training.init_embeddings: translations` is for new weights, but "
-                "`training.init_from` names a run: choose one"
-            )
-        if self.init_tags and self.init_from is None:
-            yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
+        yield from self._broken_start()
         if self.lora and self.freeze:
             yield "`training.lora` freezes all other weights: leave out `training.freeze`"
         if self.precision == "pure_bf16":
@@ -148,6 +143,20 @@ class TrainingConfig(Section):
             yield "`training.freeze` names every part: no weight is left to train"
         if self.schedule in {"cosine", "linear"}:
             yield from self._broken_decay()
+
+    def _broken_start(self) -> Iterator[str]:
+        if self.init_from is None:
+            if self.lora:
+                yield "`training.lora` adapts a finished run: name it in `training.init_from`"
+            if self.init_tags:
+                yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
+            return
+        for key in ("init_embeddings", "init_sublayers"):
+            if (value := getattr(self, key)) != "random":
+                yield (
+                    f"`training.{key}: {value}` is for new weights, but `training.init_from` "
+                    "names a run: choose one"
+                )
 
     def _lost_steps(self) -> Iterator[str]:
         for key in ("ema_decay", "weight_decay"):

@@ -1,4 +1,4 @@
-"""Initial weights: those of a finished run or of translations, and what of them is trained.
+"""Initial weights: those of a finished run, of translations or zero, and what of them is trained.
 
 With `training.init_from`, training starts at update 0 with a new optimizer. Rows of the embeddings
 and of the output layer are mapped to the tokens of the new vocabulary; all other tensors are
@@ -19,6 +19,8 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, find_former_rows, list_tokens
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, did_you_mean
+from mt.model.attention import Attention
+from mt.model.sublayers import FeedForward, GatedFeedForward
 from mt.model.transformer import Transformer
 from mt.model.weights import add_low_rank, load_parameters
 from mt.training.objectives import TranslationTable
@@ -129,6 +131,21 @@ def translate_embeddings(model: Transformer, table: TranslationTable) -> None:
     _move_rows(target, targets, moving)
     if model.output.weight is not target:
         _move_rows(model.output.weight, targets, moving)
+
+
+@torch.no_grad()
+def clear_sublayers(model: Transformer) -> None:
+    """Set the last matrix of each attention and feed-forward layer to zero.
+
+    A layer then passes its input on, so the first updates train the embeddings. Zhang et al. 2019
+    ("Fixup") clear the last matrix of a residual branch, De and Smith 2020 ("SkipInit") its factor.
+    """
+    for layer in (*model.encoder, *model.decoder):
+        for module in layer.modules():
+            if isinstance(module, Attention):
+                nn.init.zeros_(module.output.weight)
+            elif isinstance(module, FeedForward | GatedFeedForward):
+                nn.init.zeros_(module.outer.weight)
 
 
 def _move_rows(matrix: Tensor, rows: Tensor, vectors: Tensor) -> None:

@@ -529,6 +529,7 @@ def _choose_start(settings: AutoSettings, data: TrainingData, device: torch.devi
     training, reason = settings.given.training, "words are translated sooner"
     if "training.schedule" in settings.open_keys and training.init_from is None:
         settings.choose("training.init_embeddings", "translations", reason)
+        settings.choose("training.init_sublayers", "zero", "words come before their context")
         if should_guide(training, device):
             settings.choose("training.guided_alignment", GUIDED_ALIGNMENT, reason)
     chosen = settings.config.training

@@ -22,6 +22,7 @@ from mt.training.data import TrainingData
 from mt.training.distributed import World, fix_bucket_order
 from mt.training.initial_weights import (
     choose_weights,
+    clear_sublayers,
     describe_parameters,
     load_initial_weights,
     read_initial_run,
@@ -108,8 +109,11 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     if training.init_from is not None and is_new:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
         notes = load_initial_weights(model, run, training.init_tags, data.tokenizer)
-    elif training.init_embeddings == "translations" and is_new:
-        translate_embeddings(model, data.translation_table)
+    elif is_new:
+        if training.init_embeddings == "translations":
+            translate_embeddings(model, data.translation_table)
+        if training.init_sublayers == "zero":
+            clear_sublayers(model)
     learner = build_learner(config, model, device)
     if weight := training.guided_alignment:
         table, updates = data.translation_table, training.guided_alignment_updates

@@ -23,6 +23,7 @@ from mt.data.tokenizer import Tokenizer, Vocabulary, copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import ConfigError, RunError
 from mt.files import hash_file
+from mt.model.attention import EVERYWHERE
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS
@@ -30,6 +31,7 @@ from mt.training.checkpoint import OPTIMIZER, Checkpoints
 from mt.training.initial_weights import (
     PARTS,
     choose_weights,
+    clear_sublayers,
     describe_parameters,
     translate_embeddings,
 )
@@ -524,8 +526,26 @@ def test_tokens_with_the_same_translations_begin_with_similar_rows(tied: str) ->
         assert moved == sides.get(matrix, everything if tied == "all" else [9, 10, 12, 13])
 
 
-def test_training_begins_with_translations_once(tiny_recipe: Path, tmp_path: Path) -> None:
-    settings = ["init_embeddings=translations", "validate_every=5"]
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_cleared_layers_pass_their_input_on(activation: str) -> None:
+    model, plain = (transformer(feed_forward=activation) for _ in range(2))
+    clear_sublayers(model)
+    x = torch.randn(2, 3, model.source_embedding.weight.shape[1])
+    for layer in model.encoder:
+        norm = layer.self_residual.norm  # new, as the second one
+        torch.testing.assert_close(layer(x, EVERYWHERE, model.encoder_positional), norm(norm(x)))
+    drawn = dict(plain.named_parameters())
+    for name, parameter in model.named_parameters():
+        is_last = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
+        assert torch.equal(parameter, drawn[name]) != is_last, name
+        assert bool(parameter.any()) == bool(drawn[name].any() and not is_last), name
+
+
+@pytest.mark.parametrize("beginning", ["init_embeddings=translations", "init_sublayers=zero"])
+def test_training_begins_with_chosen_weights_once(
+    tiny_recipe: Path, tmp_path: Path, beginning: str
+) -> None:
+    settings = [beginning, "validate_every=5"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     train_with(tiny_recipe, whole, *settings, "max_updates=10")
     train_with(tiny_recipe, stopped, *settings, "max_updates=5")

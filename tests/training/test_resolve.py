@@ -60,6 +60,7 @@ GIVEN: dict[str, Any] = {
     "training.best_metric": "loss",
     "training.guided_alignment": 0.3,
     "training.init_embeddings": "random",
+    "training.init_sublayers": "random",
     "training.guided_alignment_updates": 51,
 }
 """A value that no rule chooses for each automatic key."""
@@ -242,6 +243,7 @@ LENGTH = {
     "training.average",
     "training.best_metric",
     "training.init_embeddings",
+    "training.init_sublayers",
     "training.guided_alignment",
     "training.guided_alignment_updates",
     "model.residual",
