@@ -90,8 +90,8 @@ LARGEST_UPDATE = 400_000
 """Largest update known to train well (Ott et al. 2018)."""
 LEAST_UPDATES = 20_000
 """Least number of updates to keep where an update grows to keep a device busy."""
-LEARNING_RATE = 0.36
-"""Peak learning rate times the width of the model."""
+LEARNING_RATE = ((256, 0.36), (0, 0.5))
+"""Least width of the model, and peak learning rate times the width."""
 GUIDED_ALIGNMENT = 0.5
 """Weight of guided alignment at the first update."""
 DROPOUT = ((100, 0.3), (10, 0.2), (0, 0.1))
@@ -225,7 +225,7 @@ def tokens_of_updates(updates: int, device: str) -> float:
 
 def choose_learning_rate(width: int) -> float:
     """Return the peak learning rate for a model of some width, to two digits."""
-    return float(f"{LEARNING_RATE / width:.2g}")
+    return float(f"{_look_up(LEARNING_RATE, width) / width:.2g}")
 
 
 def _look_up(rows: Sequence[tuple[int, _Number]], number: float) -> _Number:
