@@ -11,6 +11,7 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 # Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
 _TOKENS, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4
 _CHARACTERS_MAP = 2
+_NO_SPACE_IN_FRONT = b"\x18\x00"
 _ERRORS_ONLY = 2
 _MODEL_TYPE, _BPE = 3, b"\x02"
 _VOCABULARY_SIZE = 4
@@ -111,6 +112,11 @@ def replace_tokens(
 def with_normal_form(model: bytes) -> bytes:
     """Return a model that is marked as one of text in its normal form."""
     return model + bytes_field(_NORMALIZER, NORMAL_FORM)
+
+
+def without_space_in_front(model: bytes) -> bytes:
+    """Return a model that encodes text without adding a space in front."""
+    return model + bytes_field(_NORMALIZER, _NO_SPACE_IN_FRONT)
 
 
 def with_rules(model: bytes, rules: Mapping[str, str]) -> bytes:

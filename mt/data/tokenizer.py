@@ -18,7 +18,8 @@ from typing import Any, Literal
 import sentencepiece
 
 from mt.data.normalization import normalize_source, normalize_target
-from mt.data.sentencepiece_model import NORMAL_FORM
+from mt.data.sentencepiece_model import NORMAL_FORM, without_space_in_front
+from mt.data.verbatim import is_unspaced
 from mt.errors import ConfigError, RunError, did_you_mean, listed
 from mt.files import read_bytes, read_json, replace_file, write_json
 from mt.languages import script_of
@@ -41,6 +42,8 @@ _FORMAT = 1
 _MANIFEST = "tokenizer.json"
 JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
 TAG_LAST = "joint_tag_last.model"
+TERM_TAGS = "<term>", "</term>"
+"""Tags around a target term that stands in a source text behind its source term."""
 LAYOUTS = ([JOINT], [SOURCE, TARGET], [TAG_LAST])
 
 
@@ -134,6 +137,12 @@ class Vocabulary:
     def characters(self) -> frozenset[str]:
         """Characters of the text tokens; all others become bytes or UNK."""
         return frozenset("".join(self.texts().values()))
+
+    @cached_property
+    def inside(self) -> Any:
+        """Processor that adds no space in front of a text."""
+        model = without_space_in_front(self.processor.serialized_model_proto())
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @cached_property
     def is_of_characters(self) -> bool:
@@ -269,6 +278,23 @@ class Tokenizer:
             return encoded
         tag_id = self.source.tag_id(self.tag)
         return [[*ids, tag_id] if self.tag_is_last else [tag_id, *ids] for ids in encoded]
+
+    @cached_property
+    def term_ids(self) -> tuple[int, int] | None:
+        """Ids of `TERM_TAGS` in the source vocabulary, or None if it lacks them."""
+        first, last = map(self.source.tags.get, TERM_TAGS)
+        return None if first is None or last is None else (first, last)
+
+    def encode_terms(self, terms: Sequence[str]) -> list[list[int]]:
+        """Return the source tokens of target terms, cut as inside a target text.
+
+        A space is in front, but for scripts without spaces between words.
+        """
+        inner = {term for term in terms if is_unspaced(term[:1] or " ")}
+        return [
+            (self.source.inside if term in inner else self.source.processor).encode(escape(term))
+            for term in terms
+        ]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target line: its tag if there is one, the text, EOS."""

@@ -380,9 +380,8 @@ def _without_rare(lines: Iterable[str], coverage: float) -> list[str]:
 
 
 # Fields of ModelProto and its messages in sentencepiece_model.proto.
-_TOKENS, _TRAINER, _NORMALIZER = 1, 2, 3
+_TOKENS, _TRAINER = 1, 2
 _VOCABULARY_SIZE = 4
-_NO_SPACE_IN_FRONT = b"\x18\x00"
 _EXAMPLES = 5
 
 
@@ -441,7 +440,7 @@ def find_former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
     """
     tokens: list[str] = new.processor.id_to_piece(list(range(len(new))))
     same = old.processor.piece_to_id(tokens)
-    cut = _without_space_in_front(old.processor.serialized_model_proto()).processor.encode
+    cut = old.inside.encode
     rows = []
     for index, (token, known) in enumerate(zip(tokens, same, strict=True)):
         is_new = known == UNK and index != UNK
@@ -457,7 +456,7 @@ def list_tokens(tokens: Iterable[str]) -> str:
 
 def _count_unknown(old: Vocabulary, sample: list[str]) -> "Counter[str]":
     """Count the characters of a sample, as they are normalized, that are no tokens."""
-    normalize = _without_space_in_front(old.processor.serialized_model_proto()).processor.normalize
+    normalize = old.inside.normalize
     counts = Counter(character for line in sample for character in normalize(line))
     token_ids = old.processor.piece_to_id(list(counts))
     return Counter(
@@ -500,7 +499,7 @@ def _choose_usable(old: Vocabulary, scores: dict[str, float], count: int) -> dic
     tokens = list(scores)
     while True:
         chosen = {token: scores[token] for token in tokens[:count]}
-        extended = _without_space_in_front(_add_tokens(old, chosen)).processor
+        extended = Vocabulary.from_model(_add_tokens(old, chosen)).inside
         unused = {token for token in chosen if extended.encode(token) != [extended[token]]}
         if not unused:
             return chosen
@@ -528,8 +527,3 @@ def _append(old: Vocabulary, tokens: list[bytes]) -> bytes:
     counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tokens)))
     model: bytes = old.processor.serialized_model_proto() + added + counted
     return model
-
-
-def _without_space_in_front(model: bytes) -> Vocabulary:
-    """Return a vocabulary that encodes text without adding a space in front."""
-    return Vocabulary.from_model(model + bytes_field(_NORMALIZER, _NO_SPACE_IN_FRONT))

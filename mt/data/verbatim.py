@@ -45,6 +45,12 @@ def copied_spans(text: str) -> list[tuple[int, int]]:
     return [part.span() for part in _COPIED.finditer(text)]
 
 
+def verbatim_spans(text: str) -> list[tuple[int, int]]:
+    """Return the places of the copied parts and numbers of a text."""
+    found = _COPIED_OR_NUMBER.finditer(text) if _HINT.search(text) else ()
+    return [part.span() for part in found]
+
+
 def without_copied(text: str) -> str:
     """Return a text with a space in place of each copied part."""
     return _COPIED.sub(" ", text) if _HINT.search(text) else text

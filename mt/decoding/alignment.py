@@ -102,14 +102,16 @@ def _is_inside_word(around: str) -> bool:
 
 
 def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
-    source = _spans(part.source_text, _source_tokens(part, tokenizer))
+    places = plain_places(part.source, tokenizer)
+    source = _spans(part.source_text, source_tokens(part.source_text, tokenizer))
     written = part.hypothesis.ids
     target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
-    for token in reversed(range(len(part.source) - 1)):
+    for token in reversed(range(places[-1])):
         if token not in source and token + 1 in source:
             source[token] = source[token + 1]
     first = tokenizer.tags_in_front
-    for source_token, target_token in details.alignment:
+    for read_token, target_token in details.alignment:
+        source_token = places[read_token]
         if source_token >= first and source_token in source and target_token in target:
             yield Link(source[source_token], target[target_token])
 
@@ -204,18 +206,36 @@ _TOKEN, _SURFACE = 2, 3
 """Fields of SentencePieceText and of its tokens in sentencepiece.proto."""
 
 
-def _source_tokens(part: TranslatedPart, tokenizer: Tokenizer) -> _Tokens:
-    """Return the tokens of each character in the text of a part, before its normalization."""
+def plain_places(source: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    """Return the place of each source token in a source without shown target terms.
+
+    The place of a shown term is that of the token before it.
+    """
+    first, last = tokenizer.term_ids or (None, None)
+    places: list[int] = []
+    place, is_shown = -1, False
+    for token in source:
+        is_shown = is_shown or token == first
+        place += not is_shown
+        places.append(place)
+        is_shown = is_shown and token != last
+    return places
+
+
+def source_tokens(text: str, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the tokens of each character of a source text, before its normalization.
+
+    White space is left out.
+    """
     encode, normalize = tokenizer.source.processor.encode, tokenizer.normalize_source
-    message = encode(escape(normalize(part.source_text)), out_type="serialized_proto")
+    message = encode(escape(normalize(text)), out_type="serialized_proto")
     tokens = [dict(fields(content)) for field, content in fields(message) if field == _TOKEN]
-    first, tags = tokenizer.tags_in_front, int(tokenizer.tag is not None)
-    assert len(tokens) == len(part.source) - 1 - tags, "the text is that of the tokens"
     surfaces = [token.get(_SURFACE, b"").decode() for token in tokens]
+    first = tokenizer.tags_in_front
     owners = [[index] for index, surface in enumerate(surfaces, start=first) for _ in surface]
     tokens_by_character = iter(_unescaped("".join(surfaces), owners))
     of_text = []
-    for characters, form in split_by_form(part.source_text, normalize):
+    for characters, form in split_by_form(text, normalize):
         own = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
         visible = [c for c in characters if not c.isspace()]
         of_text += [own if form == characters or not _MARK.match(c) else [] for c in visible]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from mt.config import DecodingConfig
 from mt.data.numbers import is_short
@@ -17,6 +18,7 @@ from mt.data.verbatim import (
 from mt.decoding.alignment import align_words, map_positions
 from mt.decoding.engine import Engine, Hypothesis, TranslatedPart
 from mt.decoding.preparation import SearchInput, in_one_line
+from mt.decoding.terms import Terms
 
 BLOCKED_NGRAM = 3
 """`no_repeat_ngram` of the second search for a translation that repeats itself."""
@@ -42,6 +44,8 @@ class SearchResult:
     """
     restored: tuple[str, ...] = ()
     """Text that the first search lost, put back into the texts of the second."""
+    placed: tuple[str, ...] = ()
+    """Target terms that were put into the best translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,17 @@ class RetryingSearch:
     engine: Engine
     tokenizer: Tokenizer
     decoding: DecodingConfig
+    terms: Terms | None = None
 
     def find(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
         """Return up to `n_best` translations of each input."""
         if self.decoding.repair == "off":
-            return self._find_once(inputs, n_best)
-        results = self._find_without_loops(inputs, n_best)
-        self._restore(inputs, results, n_best)
+            results = self._find_once(inputs, n_best)
+        else:
+            results = self._find_without_loops(inputs, n_best)
+            self._restore(inputs, results, n_best)
+        if self.terms:
+            self._place_terms(self.terms, inputs, results)
         return results
 
     def _find_once(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
@@ -151,7 +159,10 @@ class RetryingSearch:
             return
         rests = [rest for rest, _ in extracted.values()]
         encoded = self.tokenizer.encode_source(rests)
-        shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
+        show = self.terms.show if self.terms else lambda _, ids: ids
+        shorter = [
+            SearchInput(rest, show(rest, ids)) for rest, ids in zip(rests, encoded, strict=True)
+        ]
         retried = self._find_without_loops(shorter, n_best)
         links = iter(
             align_words(
@@ -169,6 +180,17 @@ class RetryingSearch:
             has_words = bool(result.parts[0].text.strip())
             if has_words and _is_better(inputs[index].text, repaired[0], results[index].parts[0]):
                 results[index] = SearchResult(repaired, result.repeated, restored=lost[index])
+
+    def _place_terms(
+        self, terms: Terms, inputs: Sequence[SearchInput], results: list[SearchResult]
+    ) -> None:
+        """Put the terms that translations lack into them, but for those with a prefix."""
+        free = [index for index, item in enumerate(inputs) if not item.prefix]
+        placed = iter(terms.place([part for index in free for part in results[index].parts]))
+        for index in free:
+            parts = [*islice(placed, len(results[index].parts))]
+            best = tuple(parts[0][1].elements())
+            results[index] = replace(results[index], parts=[part for part, _ in parts], placed=best)
 
 
 def _is_better(source: str, repaired: TranslatedPart, first: TranslatedPart) -> bool:

@@ -1,7 +1,8 @@
 """Translation of lines: exactly one output line per input line, in order."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -10,6 +11,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
+from mt.data.glossary import Glossary, as_terms
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
@@ -22,17 +24,20 @@ from mt.decoding.preparation import (
     pair_with_prefixes,
 )
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
+from mt.decoding.terms import Terms, TermUse, describe_missed
 from mt.errors import UserError, listed
 from mt.languages import in_upper_case
 from mt.runs import LineShape
 
 _logger = logging.getLogger(__name__)
+GlossaryLike = Glossary | Mapping[str, str | Sequence[str]] | Sequence[Sequence[str]]
 Status = Literal[
     "empty",
     "length-limited",
     "repeated",
     "copied",
     "altered",
+    "missed-term",
     "restored",
     "invalid-bytes",
     "unknown-characters",
@@ -45,8 +50,9 @@ empty: the line or its translation is empty; length-limited: the translation is 
 limit; repeated: it repeated itself, or was cut at more than three times the length of its source,
 and was decoded again; copied: it equals the line, or a part of the line in unknown characters was
 copied; altered: numbers, addresses, placeholders or emoji of the line are lost or changed;
-restored: they were, and have been put back; invalid-bytes: bytes that form no character were left
-out;
+missed-term: terms of the glossary are not in the translation;
+restored: numbers and the like were lost, and have been put back;
+invalid-bytes: bytes that form no character were left out;
 unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
 is too long was translated in parts; ok: none of these.
 """
@@ -88,6 +94,8 @@ class Translation:
     """Up to the requested number of translations, best first; the first one equals `text`."""
     sentences: tuple[str, ...] = ()
     """Sentences of the line that were translated one by one; the whole line if it was not split."""
+    terms: tuple[TermUse, ...] = ()
+    """Terms of the glossary in the line, in order."""
 
 
 def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") -> None:
@@ -177,12 +185,17 @@ class Translator:
         return default_look_ahead(self.decoding)
 
     def translate(
-        self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None
+        self,
+        lines: Sequence[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        glossary: GlossaryLike | None = None,
     ) -> list[str]:
         """Return the translation of each line; see `stream`."""
         if isinstance(lines, str) or isinstance(prefixes, str):
             raise TypeError("translate takes a list of lines; put a single one into a list")
-        return [translation.text for translation in self.stream(lines, prefixes=prefixes)]
+        stream = self.stream(lines, prefixes=prefixes, glossary=glossary)
+        return [translation.text for translation in stream]
 
     def stream(
         self,
@@ -191,6 +204,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         n_best: int = 1,
         look_ahead: int | None = None,
+        glossary: GlossaryLike | None = None,
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
@@ -205,10 +219,15 @@ class Translator:
         prefix has several sentences is not split into its own. Prefixes should end with a whole
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
         as lines.
+
+        `glossary` has terms: a Glossary, a mapping of source terms to a target term or several, or
+        pairs. Raises DataError for a row that is no term.
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        return self._stream(pairs, n_best, look_ahead or self.look_ahead)
+        if not (glossary is None or isinstance(glossary, Glossary)):
+            glossary = Glossary(as_terms(glossary), self.direction)
+        return self._stream(pairs, n_best, look_ahead or self.look_ahead, glossary)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
         """Return the links between the words of each line and its best translation.
@@ -247,8 +266,15 @@ class Translator:
         return tuple(Link(source, target) for source, target in pairs if source and target)
 
     def _stream(
-        self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int
+        self,
+        pairs: Iterable[tuple[str, str]],
+        n_best: int,
+        look_ahead: int,
+        glossary: Glossary | None,
     ) -> Iterator[Translation]:
+        terms = None
+        if glossary is not None:
+            terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
         preparation = Preparation(
             self.tokenizer,
             self.decoding,
@@ -256,8 +282,9 @@ class Translator:
             self.direction,
             self.splits_sentences,
             self.line_shape,
+            terms and terms.show,
         )
-        search = RetryingSearch(self.engine, self.tokenizer, self.decoding)
+        search = RetryingSearch(self.engine, self.tokenizer, self.decoding, terms)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
             lines = preparation.prepare(window)
@@ -269,16 +296,23 @@ class Translator:
             results = iter(search.find(inputs, n_best) if inputs else ())
             for line_number, line in enumerate(lines, start=done + 1):
                 of_line = list(islice(results, len(line.inputs)))
-                yield self._translation(line_number, line, of_line, n_best)
+                yield self._translation(line_number, line, of_line, n_best, terms)
             done += len(lines)
 
     def _translation(
-        self, line_number: int, line: PreparedLine, results: list[SearchResult], n_best: int
+        self,
+        line_number: int,
+        line: PreparedLine,
+        results: list[SearchResult],
+        n_best: int,
+        terms: Terms | None,
     ) -> Translation:
         choices = _best_choices([result.parts for result in results], n_best)
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
-        statuses = self._statuses(line, results, best.text)
+        placed = Counter(target for result in results for target in result.placed)
+        uses = terms.judge(line.text, best.text, placed) if terms else ()
+        statuses = self._statuses(line, results, best.text, describe_missed(uses))
         return Translation(
             line_number=line_number,
             source=line.line,
@@ -288,6 +322,7 @@ class Translator:
             notes=line.notes + tuple(note for _, note in statuses if note),
             alternatives=alternatives,
             sentences=line.sentences,
+            terms=uses,
         )
 
     def _alternative(
@@ -314,7 +349,7 @@ class Translator:
         )
 
     def _statuses(
-        self, line: PreparedLine, results: list[SearchResult], text: str
+        self, line: PreparedLine, results: list[SearchResult], text: str, missed_terms: str
     ) -> list[tuple[Status, str]]:
         """Return each status that applies to a line, with a note, in the order of `Status`."""
         if not line.text.strip():
@@ -337,6 +372,7 @@ class Translator:
             ),
             (line.is_foreign, "copied", "a text in unknown characters is not translated"),
             (altered, "altered", f"not in the translation: {listed(altered)}"),
+            (missed_terms, "missed-term", missed_terms),
             (restored, "restored", f"put back into the translation: {listed(restored)}"),
             (has_invalid, "invalid-bytes", "bytes that form no character are left out"),
             (line.unknown, "unknown-characters", unknown),
