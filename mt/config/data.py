@@ -276,6 +276,8 @@ TrainSource = Annotated[
 """Training data: one corpus of any format, or a mixture."""
 
 
+TERM_TAGS = "<term>", "</term>"
+"""Tags around a target term that stands in a source text behind its source term."""
 _AnySource = TypeVar("_AnySource", bound=PairSection)
 NO_CORPUS = "an imported model has no corpus"
 """Files of the corpora in the config of an imported run."""
@@ -300,6 +302,9 @@ class DataConfig(Section):
     """Warn of suspicious data before training; `mt data check` gives the full report."""
     cleaning: CleaningConfig = CleaningConfig()
     """Cleaning of the training pairs."""
+    terms: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the training pairs that show target words beside their source words, so that the
+    model writes the terms of a glossary; other ones in each epoch."""
     augmentation: Literal["off", "on", "strong"] = "off"
     """Change some training pairs, other ones in each epoch: capitals, typos, joined pairs,
     addresses; `strong`: with more typos."""

@@ -10,6 +10,7 @@ from pydantic import Field
 from mt.config.base import Section
 from mt.config.data import (
     TAG_KEYS,
+    TERM_TAGS,
     DataConfig,
     Direction,
     TagKey,
@@ -72,7 +73,13 @@ class Config(Section):
     def learns_tokens(self) -> bool:
         """True if the tokenizer has tokens that `training.init_from` may lack."""
         is_other = self.tokenizer.from_ not in {None, self.training.init_from}
-        return bool(self.tokenizer.added_tokens or self.tokenizer.tags or is_other)
+        return bool(self.tokenizer.added_tokens or self.reserved_tags or is_other)
+
+    @property
+    def reserved_tags(self) -> tuple[str, ...]:
+        """Tags that the tokenizer of a new run has."""
+        terms = TERM_TAGS if self.data.terms else ()
+        return tuple(dict.fromkeys((*self.tokenizer.tags, *terms)))
 
     def split_tags(self, name: str) -> dict[str, str | None]:
         """Return the tags of `valid` or a test split, by key."""

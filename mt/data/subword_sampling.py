@@ -11,9 +11,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,21 @@ SILENT_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
 
 
+class Change(Protocol):
+    """Change of some pairs in tokens, such as `mt.training.terms.TermDrawing`."""
+
+    @property
+    def key(self) -> str:
+        """Text that differs for another change."""
+        ...
+
+    def apply(
+        self, chunk: Chunk, tokenizer: Tokenizer, seed: np.random.SeedSequence, *, max_tokens: int
+    ) -> Chunk:
+        """Return the changed chunk, which follows from the chunk and the seed."""
+        ...
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Parameters of the draws: dropout of BPE merges on each side, and changed text."""
@@ -46,6 +62,14 @@ class Sampling:
     seed: int
     augmentation: Augmentation | None = None
     """Changes of the text before it is cut into tokens."""
+    terms: Change | None = None
+    """Change that shows target terms in sources."""
+
+    @property
+    def key(self) -> list[Any]:
+        """Values that determine the draws, for JSON."""
+        plain = [*astuple(replace(self, terms=None))][:-1]
+        return [*plain, self.terms.key] if self.terms else plain
 
 
 def draw_store(
@@ -77,12 +101,14 @@ def draw_store(
             for index, chunk in enumerate(store.chunks):
                 if is_cancelled():
                     raise CancelledError
-                *seeds, third = np.random.SeedSequence(
+                *seeds, third, fourth = np.random.SeedSequence(
                     [sampling.seed, epoch], spawn_key=(index,)
-                ).spawn(3)
+                ).spawn(4)
+                limit = sampling.max_tokens
                 if changes := sampling.augmentation:
-                    limit = sampling.max_tokens
                     chunk = changes.apply(chunk, tokenizer, third, max_tokens=limit)
+                if sampling.terms:
+                    chunk = sampling.terms.apply(chunk, tokenizer, fourth, max_tokens=limit)
                 yield Chunk(
                     source.draw(chunk.source, seeds[0], max_tokens=sampling.max_tokens),
                     target.draw(chunk.target, seeds[1], max_tokens=sampling.max_tokens),
@@ -95,7 +121,7 @@ def draw_store(
 
 def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
     """Return the file of `draw_store`; the name of `store` identifies corpus and tokenizer."""
-    key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
+    key = json.dumps([_FORMAT, store.path.name, *sampling.key])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
 
@@ -107,7 +133,8 @@ def open_drawn(
 
     Raises ConfigError for a tokenizer whose algorithm has no subword dropout.
     """
-    if not sampling.source and not sampling.target and sampling.augmentation is None:
+    changes = sampling.augmentation, sampling.terms
+    if not sampling.source and not sampling.target and not any(changes):
         return None
     sides = (sampling.source, tokenizer.source), (sampling.target, tokenizer.target)
     if any(dropout and vocabulary.algorithm != "bpe" for dropout, vocabulary in sides):

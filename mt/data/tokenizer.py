@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
+from mt.config.data import TERM_TAGS
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.sentencepiece_model import NORMAL_FORM, without_space_in_front
 from mt.data.verbatim import is_unspaced
@@ -42,8 +43,6 @@ _FORMAT = 1
 _MANIFEST = "tokenizer.json"
 JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
 TAG_LAST = "joint_tag_last.model"
-TERM_TAGS = "<term>", "</term>"
-"""Tags around a target term that stands in a source text behind its source term."""
 LAYOUTS = ([JOINT], [SOURCE, TARGET], [TAG_LAST])
 
 

@@ -282,7 +282,7 @@ class Translator:
             self.direction,
             self.splits_sentences,
             self.line_shape,
-            terms and terms.show,
+            terms.show if terms else None,
         )
         search = RetryingSearch(self.engine, self.tokenizer, self.decoding, terms)
         pairs, done = iter(pairs), 0

@@ -4,7 +4,7 @@ import logging
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from mt.runs import LineShape, check_finished
 from mt.training.initial_weights import read_initial_run
 from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
+from mt.training.terms import TermDrawing
 
 _SAMPLED_LINES = 1000
 """Training sources whose sentences are counted."""
@@ -50,8 +51,10 @@ class TrainingData:
     source_language: str
     target_tokens_per_update: int
     seed: int
+    learn_table: Callable[[], TranslationTable]
+    """Function that returns the table of token translations, learned at its first call."""
     drawn: DrawnEpochs | None = None
-    """Stores by epoch, if `tokenizer.subword_dropout` or `data.augmentation` is on."""
+    """Stores by epoch, if a key asks for other tokens in each."""
 
     def epoch_store(self, epoch: int) -> PairStore:
         """Return the training pairs in the tokens of an epoch, drawing them if necessary."""
@@ -84,10 +87,10 @@ class TrainingData:
         lines = [self.tokenizer.decode_source(example.source.tolist()) for example in examples]
         return line_shape(lines, self.source_language)
 
-    @cached_property
+    @property
     def translation_table(self) -> TranslationTable:
-        """Table of token translations, for guided alignment and initial embeddings."""
-        return learn_table(self.store)
+        """Table of token translations, for guided alignment, initial embeddings and terms."""
+        return self.learn_table()
 
     @property
     def vocabularies(self) -> tuple[int, int]:
@@ -179,14 +182,17 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     """
     resuming = bool(folder.checkpoints.updates())
     read = read_corpora(config, resuming=resuming) if corpora is None else corpora
-    training, tags, initial = config.training, config.tokenizer.tags, None
+    training, tags, initial = config.training, config.reserved_tags, None
     # A resumed run has weights of its own; the initial ones may be gone.
     if training.init_from is not None and not resuming:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
         initial = run.weights_sha256
     folder.record_corpora(read.checksums, initial_weights=initial)
     tokenizer = provide_tokenizer(
-        config.tokenizer, folder.tokenizer, origin=config.tokenizer_origin, text=read.text
+        config.tokenizer.changed(tags=tags),
+        folder.tokenizer,
+        origin=config.tokenizer_origin,
+        text=read.text,
     )
     if config.data.check and not resuming:
         warn_about_corpora(read.checks, folder)
@@ -270,11 +276,15 @@ def _open_data(
     )
     stores = [*parts.values()]
     store = join_stores(stores)
+    table = cache(partial(learn_table, store))
+    names = tuple(part.path.name for part in stores)
+    share = config.data.terms
     sampling = Sampling(
         *config.tokenizer.subword_dropout,
         config.data.max_tokens,
         config.seed,
         AUGMENTATIONS[config.data.augmentation],
+        TermDrawing(share, names, table) if share else None,
     )
     return TrainingData(
         tokenizer=tokenizer,
@@ -286,6 +296,7 @@ def _open_data(
         source_language=config.data.source_language,
         target_tokens_per_update=config.training.target_tokens_per_update,
         seed=config.seed,
+        learn_table=table,
         drawn=open_drawn(stores, tokenizer, sampling, epochs=config.training.max_epochs),
     )
 

@@ -250,16 +250,19 @@ class TranslationTable:
         """Return the source id and the target id of each pair."""
         return self.keys >> 32, self.keys & (2**32 - 1)
 
+    def look_up(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the probabilities of pairs of tokens, 0 for those that do not occur together."""
+        keys = (source.long() << 32) + target
+        numbers = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        return torch.where(self.keys[numbers] == keys, self.probabilities[numbers], 0.0)
+
     def align(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the position in source [B S] of each token of target [B T]; EOS and PAD have -1.
 
         They are those of the most probable path, on which a step to a source token that is d
         tokens away costs `_JUMP_COST` times d, up to `_LONGEST_JUMP` (Vogel et al. 1996).
         """
-        keys = (source.long() << 32)[:, None, :] + target[:, :, None]
-        numbers = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
-        known = self.keys[numbers] == keys
-        scores = torch.where(known, self.probabilities[numbers], 0.0).clamp(min=_LEAST).log()
+        scores = self.look_up(source[:, None, :], target[:, :, None]).clamp(min=_LEAST).log()
         scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
         positions = torch.arange(source.shape[1], device=source.device)
         distances = (positions[:, None] - positions).abs().clamp(max=_LONGEST_JUMP)

@@ -104,7 +104,7 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     torch.manual_seed(config.seed)
     device = world.device
     model = new_model(config.model, data.vocabularies, device)
-    training, tags, notes = config.training, config.tokenizer.tags, list[str]()
+    training, tags, notes = config.training, config.reserved_tags, list[str]()
     is_new = not folder.checkpoints.updates()
     if training.init_from is not None and is_new:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
