@@ -276,7 +276,7 @@ TrainSource = Annotated[
 """Training data: one corpus of any format, or a mixture."""
 
 
-TERM_TAGS = "<term>", "</term>"
+TERM_TAGS = "<term>", "<term-end>"
 """Tags around a target term that stands in a source text behind its source term."""
 _AnySource = TypeVar("_AnySource", bound=PairSection)
 NO_CORPUS = "an imported model has no corpus"
