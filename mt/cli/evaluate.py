@@ -12,6 +12,7 @@ from mt.cli.options import (
     AsJson,
     DecodingOverrides,
     Device,
+    GlossaryFile,
     ReportFiles,
     check_report_files,
     decoding_only,
@@ -61,6 +62,7 @@ def evaluate(
         typer.Option(metavar="NAME", help="With FILE: BLEU tokenizer; default: by language."),
     ] = None,
     metric: Metrics = None,
+    glossary: GlossaryFile = None,
     bootstrap: Annotated[
         int | None,
         typer.Option(metavar="N", min=100, help="Add 95 % intervals from N samples, such as 1000."),
@@ -78,7 +80,7 @@ def evaluate(
     run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     texts = {"--references": references, "--sources": sources}
-    scoring = {"--metric": metric, "--bootstrap": bootstrap}
+    scoring = {"--metric": metric, "--bootstrap": bootstrap, "--glossary": glossary}
     if target.suffix == ".json":
         _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
         _verify(target)
@@ -99,6 +101,7 @@ def evaluate(
         bootstrap or 0,
         tuple(allow or ()),
         evaluation.GivenTexts(sources, tuple(references or ())) if is_run and sources else None,
+        glossary=glossary,
     )
     result: Evaluation | RobustnessCard
     if not is_run:

@@ -43,6 +43,15 @@ Device = Annotated[
     typer.Option(help="Device to compute on; auto takes the best available."),
 ]
 
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        metavar="FILE",
+        help="Use these terms; a line has source term, tab, target term.",
+    ),
+]
+
 ShardOption = Annotated[
     str | None,
     typer.Option(

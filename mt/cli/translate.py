@@ -4,13 +4,14 @@ import os
 import signal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from mt.cli.options import (
     DecodingOverrides,
     Device,
+    GlossaryFile,
     RunArgument,
     ShardOption,
     decoding_only,
@@ -57,6 +58,7 @@ def translate(
         Path | None,
         typer.Option(metavar="FILE", help="Start the translation of line N with its line N."),
     ] = None,
+    glossary: GlossaryFile = None,
     n_best: Annotated[
         int | None,
         typer.Option(
@@ -112,14 +114,14 @@ def translate(
             raise UserError(
                 f"torchrun divides text, the format is {kind}; `--format text` reads lines"
             )
-        document = DocumentJob(file, output, kind, report, column, fuzzy)
+        document = DocumentJob(file, output, kind, report, column, fuzzy, glossary)
         translate_document(run, document, overrides=checked, device=device)
         return
     from mt.decoding.text_files import FileJob, translate_file, translate_shard
 
     form: Form = "json" if json else "text" if n_best is None else "n-best"
     look_ahead = 1 if unbuffered else None
-    job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
+    job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, glossary)
     if not is_divided:
         translate_file(run, job, overrides=checked, device=device)
         return
@@ -177,6 +179,7 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0 takes a free one.")
     ] = 8000,
+    glossary: GlossaryFile = None,
     max_sentences: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of lines per request.")
     ] = 256,
@@ -210,4 +213,5 @@ def serve(
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     address = Address(host, port)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
-    serve_run(run, address, limits=limits, access=access, overrides=checked, device=device)
+    keys: dict[str, Any] = {"overrides": checked, "device": device, "glossary": glossary}
+    serve_run(run, address, limits=limits, access=access, **keys)

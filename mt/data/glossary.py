@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mt.config.data import Direction
 from mt.data.corpus_files import read_chunks
@@ -144,16 +145,18 @@ def as_terms(
 
     A mapping may have a list of translations. Raises DataError for a row that is no term.
     """
+    rows: list[tuple[str, str]] = []
+    given: Iterable[Any] = pairs
     if isinstance(pairs, Mapping):
-        pairs = [
+        given = (
             (source, target)
             for source, targets in pairs.items()
-            for target in ([targets] if isinstance(targets, str) else targets)
-        ]
-    rows = []
-    for number, pair in enumerate(pairs, start=1):
+            for target in (targets if isinstance(targets, list | tuple) else [targets])
+        )
+    for number, pair in enumerate(given, start=1):
         place = f"{name}: row {number}"
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(x, str) for x in pair):
+        is_pair = isinstance(pair, list | tuple) and len(pair) == 2
+        if not (is_pair and all(isinstance(term, str) for term in pair)):
             raise DataError(f"{place} is no pair of a source term and a target term")
         rows.append(_check_row(pair[0], pair[1], place))
     return _join_rows(rows)
@@ -280,6 +283,28 @@ def _split_term(term: str, language: str) -> _Pieces:
     return _Pieces(term, language, is_term=True)
 
 
+@dataclass(frozen=True, slots=True)
+class TermCounts:
+    """Terms that are in the sources of some translations, and in these."""
+
+    matched: int = 0
+    """Terms of the sources, each as often as it occurs."""
+    used: int = 0
+    """Terms of these that the translations have as the glossary does."""
+    inflected: int = 0
+    """Terms that they have in another form."""
+
+    def as_text(self) -> str:
+        """Return the share of the terms that are used in one line."""
+        if not self.matched:
+            return "terms: none is in the sources"
+        found = self.used + self.inflected
+        share = f"{100 * found / self.matched:.1f} %"
+        return (
+            f"terms: {found} of {self.matched} used ({share}), {self.inflected} of them inflected"
+        )
+
+
 class Glossary:
     """Terms of a direction, to be found in source texts and checked in translations."""
 
@@ -375,6 +400,16 @@ class Glossary:
                     span = self._take(match.term, pieces, taken, is_other=is_other)
                     places[index] = span and (span, is_other)
         return places
+
+    def count(self, sources: Iterable[str], translations: Iterable[str]) -> TermCounts:
+        """Count the terms of sources that their translations have."""
+        places = [
+            place
+            for source, translation in zip(sources, translations, strict=True)
+            for place in self.locate(self.find(source), translation)
+        ]
+        forms = [is_other for _, is_other in filter(None, places)]
+        return TermCounts(len(places), forms.count(False), forms.count(True))
 
     def _take(self, term: Term, pieces: _Pieces, taken: set[int], *, is_other: bool) -> Span | None:
         for target in term.targets:

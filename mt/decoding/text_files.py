@@ -25,6 +25,7 @@ from mt.data.corpus_files import (
     read_chunks,
     scan,
 )
+from mt.data.glossary import Glossary, read_terms
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
@@ -66,6 +67,8 @@ class FileJob:
     """Lines read before the first is answered; None: the default of the translator."""
     prefixes: Path | None = None
     """File with the forced beginning of each translation, one per line, which may be empty."""
+    glossary: Path | None = None
+    """File with terms, see `mt.data.glossary.read_terms`."""
 
 
 def translate_file(
@@ -82,11 +85,13 @@ def translate_file(
     overrides before any work starts.
     """
     lines = _open_input(job)
+    terms = read_terms(job.glossary) if job.glossary else None
     translator = load_for_files(run, overrides=overrides, device=device)
+    glossary = Glossary(terms, translator.direction) if terms else None
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        write_translations(translator, lines, job=job, out=out, report=report)
+        write_translations(translator, lines, job=job, out=out, report=report, glossary=glossary)
 
 
 def translate_shard(
@@ -102,6 +107,7 @@ def translate_shard(
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
+    terms = read_terms(job.glossary) if job.glossary else None
     stored = StoredModel.read(run, overrides)
     check_n_best(job.n_best, stored.config.decoding)
     settings = {
@@ -110,6 +116,7 @@ def translate_shard(
         "prefixes": job.prefixes and scan(job.prefixes).sha256,
         "output": f"{job.form}, n-best {job.n_best}",
         "report": job.report and job.report.name,
+        **({"glossary": scan(job.glossary).sha256} if job.glossary else {}),
         **stored.settings,
     }
     extent = Extent(scan(source).lines, default_look_ahead(stored.config.decoding))
@@ -117,18 +124,23 @@ def translate_shard(
 
     def load() -> Make:
         translator = load_stored_for_files(stored, device)
-        return partial(_windows_of, translator, job)
+        glossary = Glossary(terms, translator.direction) if terms else None
+        return partial(_windows_of, translator, job, glossary)
 
     log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
 
 
-def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[Window]:
+def _windows_of(
+    translator: Translator, job: FileJob, glossary: Glossary | None, lines: range
+) -> Iterator[Window]:
     assert job.input is not None
     prefixes = read_lines(job.prefixes) if job.prefixes else None
     texts = islice(read_lines(job.input), lines.start, lines.stop)
     if prefixes is not None:
         prefixes = islice(prefixes, lines.start, lines.stop)
-    for window in translated_windows(translator, texts, prefixes, job, first=lines.start):
+    for window in translated_windows(
+        translator, texts, prefixes, job, first=lines.start, glossary=glossary
+    ):
         yield window if job.report else replace(window, texts=window.texts[:1])
 
 
@@ -182,6 +194,7 @@ def write_translations(
     job: FileJob,
     out: IO[bytes],
     report: IO[bytes] | None = None,
+    glossary: Glossary | None = None,
 ) -> None:
     """Write the translation of each line to `out`, in the job's form, and its status to `report`.
 
@@ -189,7 +202,7 @@ def write_translations(
     """
     prefixes = read_lines(job.prefixes) if job.prefixes else None
     with progress_bar(job.input) as bar:
-        for window in translated_windows(translator, lines, prefixes, job):
+        for window in translated_windows(translator, lines, prefixes, job, glossary=glossary):
             text, statuses = window.texts
             out.write(text)
             out.flush()
@@ -205,12 +218,17 @@ def translated_windows(
     job: FileJob,
     *,
     first: int = 0,
+    glossary: Glossary | None = None,
 ) -> Iterator[Window]:
     """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
     size = job.look_ahead or translator.look_ahead
     translations = translator.stream(
-        lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
+        lines,
+        prefixes=prefixes,
+        n_best=job.n_best,
+        look_ahead=job.look_ahead,
+        glossary=glossary,
     )
     while window := list(islice(translations, size)):
         if first:
@@ -274,6 +292,7 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             "status": translation.status,
             "notes": translation.notes,
             "sentences": translation.sentences,
+            **_terms_record(translation),
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
             "token_log_probs": log_probs if is_known else None,
@@ -281,6 +300,11 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             "alternatives": alternatives,
         }
         yield json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _terms_record(translation: Translation) -> dict[str, Any]:
+    uses = [use.as_record() for use in translation.terms]
+    return {"terms": uses} if uses else {}
 
 
 def _number_alignment(
@@ -303,9 +327,12 @@ FORMS: dict[Form, Callable[[Sequence[Translation], Translator], Iterator[str]]] 
 def report_line(translation: Translation) -> str:
     """Return line number, status and notes of a translation, separated by tabs.
 
-    The last note has the sentences of a line that was split into several.
+    The last notes have the terms of a line, and its sentences if there are several.
     """
     notes = [*translation.notes]
+    if translation.terms:
+        uses = ", ".join(use.as_text() for use in translation.terms)
+        notes.append(f"terms: {make_printable(uses)}")
     if (count := len(translation.sentences)) > 1:
         notes.append(f"{count} sentences: {make_printable(' | '.join(translation.sentences))}")
     return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\n"
@@ -315,7 +342,7 @@ def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
         require_file(path)
-    check_output_files([job.output, job.report], [job.input, job.prefixes])
+    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
     for path in filter(None, (job.input, job.prefixes)):
         if path.is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text

@@ -97,6 +97,11 @@ class Translation:
     terms: tuple[TermUse, ...] = ()
     """Terms of the glossary in the line, in order."""
 
+    @property
+    def lacks_term(self) -> bool:
+        """True if a term of the line is not in the translation."""
+        return any(use.fate == "missed" for use in self.terms)
+
 
 def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") -> None:
     """Log the notes on a translation as warnings, with the number of its line or text."""

@@ -12,6 +12,7 @@ from itertools import compress, islice, tee
 from pathlib import Path
 
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
+from mt.data.glossary import Glossary, read_terms
 from mt.decoding.alignment import Link
 from mt.decoding.text_files import (
     load_for_files,
@@ -241,6 +242,8 @@ class DocumentJob:
     """Field of JSON lines; name or number of a column of TSV."""
     fuzzy: bool = False
     """Mark the entries of gettext files that are filled as fuzzy."""
+    glossary: Path | None = None
+    """File with terms, see `mt.data.glossary.read_terms`."""
 
 
 def translate_document(
@@ -255,11 +258,14 @@ def translate_document(
         raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
     if job.fuzzy and job.format != "po":
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
-    check_output_files([job.output, job.report], [job.input and require_file(job.input)])
+    inputs = [job.input and require_file(job.input), job.glossary]
+    check_output_files([job.output, job.report], inputs)
+    terms = read_terms(job.glossary) if job.glossary else None
     name = str(job.input or "stdin")
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
     direction = translator.direction
+    glossary = Glossary(terms, direction) if terms else None
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
     total = _count_texts(document, options)
     if not total:
@@ -271,11 +277,11 @@ def translate_document(
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-            for translation, links in translate_texts(translator, texts, options):
+            for translation, links in translate_texts(translator, texts, options, glossary):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 bar.update()
-                yield TranslatedLine(translation.text, links)
+                yield TranslatedLine(translation.text, links, translation.lacks_term)
 
         def refuse(numbers: range, reason: str) -> None:
             _logger.warning("text %d: keeps its source: %s", numbers[0], reason)
@@ -304,11 +310,14 @@ def _count_texts(document: SourceDocument, options: Options) -> int:
 
 
 def translate_texts(
-    translator: Translator, texts: Iterator[DocumentText], options: Options
+    translator: Translator,
+    texts: Iterator[DocumentText],
+    options: Options,
+    glossary: Glossary | None = None,
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
     """Yield the translation of each text, with its links if the text has tags."""
     texts, copies = tee(texts)
-    translations = translator.stream(text.text for text in copies)
+    translations = translator.stream((text.text for text in copies), glossary=glossary)
     while window := list(islice(translations, translator.look_ahead)):
         has_links = [text.needs_links(options.target) for text in islice(texts, len(window))]
         links = iter(translator.find_links([*compress(window, has_links)]))

@@ -243,13 +243,14 @@ def _fill(
     end = forms[min(count, len(forms)) - 1].end
     if end < last:
         items.append(Replacement(end, last, ""))
-    if items and has_text and fuzzy:
-        is_first = message.flags < 0
-        place = message.start if is_first else message.flags
-        items.insert(0, Replacement(place, place, f"#, fuzzy{line_end}" if is_first else " fuzzy,"))
     empty = "".join(f'{line_end}msgstr[{index}] ""' for index in range(len(forms), count))
     if items and has_text:
-        yield Entry(source, tuple(items), source[items[0].start : end] + empty)
+        is_first = message.flags < 0
+        place = message.start if is_first else message.flags
+        flag = Replacement(place, place, f"#, fuzzy{line_end}" if is_first else " fuzzy,")
+        first = flag if fuzzy else Replacement(place, place, "")
+        untranslated = source[place:end] + empty
+        yield Entry(source, (first, *items), untranslated, for_review=(flag, *items))
         return
     if items:
         yield Replacement(message.start, message.start, "", "messages without letters")

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
@@ -41,6 +42,8 @@ class TranslatedLine:
     text: str
     links: Sequence["Link"] = ()
     """Aligned parts of the text and its translation; without any, tags return in proportion."""
+    needs_review: bool = False
+    """True if a term of a glossary is missing."""
 
 
 class RefusedTranslationError(Exception):
@@ -155,6 +158,8 @@ class Entry:
     items: "tuple[Segment | Replacement | Embedded, ...]"
     untranslated: str | None = None
     """Text in place of the source if a translation is refused."""
+    for_review: "tuple[Segment | Replacement | Embedded, ...]" = ()
+    """Changes in place of `items` if a translation needs a review; by default the same."""
 
     @property
     def start(self) -> int:
@@ -173,7 +178,10 @@ class Entry:
 
     def render(self, translations: Iterator[TranslatedLine]) -> str:
         """Return the changed part of the document; raise the errors of its items."""
-        edits = [(item.start, item.end, item.render(translations)) for item in self.items]
+        lines = [*islice(translations, len(self.texts))]
+        needs_review = any(line.needs_review for line in lines)
+        items, given = (needs_review and self.for_review) or self.items, iter(lines)
+        edits = [(item.start, item.end, item.render(given)) for item in items]
         return _apply_edits(self.source[self.start : self.end], self.start, edits)
 
 

@@ -30,6 +30,8 @@ from mt.errors import DataError, listed
 from mt.languages import base_language
 
 _TRANSLATED = "units with a translation"
+_FOR_REVIEW = "mt:needs-review-translation"
+"""State within `translated` of XLIFF 2, with a name before it that other programs do not use."""
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
@@ -164,10 +166,6 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
     else:
         start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
         before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
-    is_first = unit.name == "trans-unit"
-    if is_first:
-        tag = _set_attribute(tag, "state", "translated")
-    around = before + tag, f"</{_prefix(source, text)}target>"
     segments = _find_segments(*unit.children("seg-source"))
     items: list[Item] = []
     for segment in segments:
@@ -176,13 +174,32 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
         text = unit.children("seg-source")[0]
     else:
         items += _read_content(source, text)
-    for item in _write_copy(source, (unit, text), (start, end), around, items):
-        if is_first or not item.texts:
-            yield item
-        else:
-            tag_end = _places(source, unit)[0]
-            tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
-            yield Entry(source, (Replacement(unit.start, tag_end, tag), item))
+    close = f"</{_prefix(source, text)}target>"
+    if unit.name != "trans-unit":
+        tag_end = _places(source, unit)[0]
+        unit_tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
+        for_review = _set_attribute(unit_tag, "subState", _FOR_REVIEW)
+        for item in _write_copy(source, (unit, text), (start, end), (before + tag, close), items):
+            if item.texts:
+                first, other = (
+                    Replacement(unit.start, tag_end, own) for own in (unit_tag, for_review)
+                )
+                yield Entry(source, (first, item), for_review=(other, item))
+            else:
+                yield item
+        return
+    copies = (
+        _write_copy(
+            source,
+            (unit, text),
+            (start, end),
+            (before + _set_attribute(tag, "state", state), close),
+            items,
+        )
+        for state in ("translated", "needs-review-translation")
+    )
+    for item, other in zip(*copies, strict=True):
+        yield Entry(source, (item,), for_review=(other,)) if item.texts else item
 
 
 def _fill_segment(source: str, segment: XmlElement, target: XmlElement | None) -> Iterator[Item]:

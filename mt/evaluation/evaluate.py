@@ -12,8 +12,9 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import DataConfig, DecodingConfig
-from mt.config.data import TextSource, chosen_direction
+from mt.config.data import Direction, TextSource, chosen_direction
 from mt.config.loading import load_config
+from mt.data.glossary import Glossary, read_terms
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.decoding.load import require_tag
@@ -90,6 +91,8 @@ class EvaluationJob:
     """Test set for a run, instead of a split of its config."""
     data: DataConfig | None = None
     """Corpora for an imported run, whose config has none."""
+    glossary: Path | None = None
+    """File with terms, which a run uses; their share in the translations is counted."""
 
     def make_checks(self) -> TextChecks:
         """Return the checks of the texts; raise UserError for an unknown metric or reason."""
@@ -104,6 +107,11 @@ class EvaluationJob:
             "resamples": self.resamples,
             "forced": forced,
         }
+
+    @property
+    def glossary_input(self) -> list[InputPath]:
+        """The glossary as an input of a passport, if there is one."""
+        return [("glossary", self.glossary)] if self.glossary else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,8 @@ class OpenedSplit:
         if is_exported(self.run):
             record["quantization"] = read_exported(self.run).quantization
         models = list_model_files(self.run, decoding.ensemble)
-        write_passport(path, record, [*hypotheses, *self.inputs, *models])
+        inputs = [*hypotheses, *self.inputs, *job.glossary_input, *models]
+        write_passport(path, record, inputs)
 
 
 def evaluate_run(
@@ -168,10 +177,13 @@ def evaluate_run(
 
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """
+    terms = read_terms(job.glossary) if job.glossary else None
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     checks, language = opened.checks, opened.data.target_language
+    direction = Direction(opened.data.source_language, language)
+    glossary = None if terms is None else Glossary(terms, direction)
     started_at = time.perf_counter()
-    translations = translate_pairs(opened.translator, opened.pairs)
+    translations = translate_pairs(opened.translator, opened.pairs, glossary)
     texts = [translation.text for translation in translations]
     evaluation = evaluate(
         texts,
@@ -198,6 +210,9 @@ def evaluate_run(
         hypotheses=hypotheses.name,
         references=tuple(text.name for text in opened.references),
     )
+    if glossary:
+        sources = [pair.source for pair in opened.pairs]
+        evaluation = replace(evaluation, terms=glossary.count(sources, texts))
     if not opened.is_finished:
         return evaluation.marked("model", "checkpoint")
     card = render_card(run)
@@ -384,12 +399,16 @@ def evaluate_files(
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
     checks = job.make_checks()
+    if job.glossary and not sources:
+        raise UserError("`--glossary` needs the --sources of a file of translations")
+    terms = read_terms(job.glossary) if job.glossary else ()
     check_named_once(references)
     tokenizer = checks.check_tokenizer(target_language, tokenizer)
     scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
     left = ScoredText.of_file(sources) if sources else None
     checks.check_texts(scored, right, left, language=target_language)
-    passport = passport_beside(hypotheses, [*references, *([sources] if sources else [])])
+    given = [*references, *filter(None, (sources, job.glossary))]
+    passport = passport_beside(hypotheses, given)
     # Other lengths are allowed by name.
     shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
     lines = scored.lines[:shortest]
@@ -407,11 +426,15 @@ def evaluate_files(
         metrics=job.metrics,
         resamples=job.resamples,
     )
+    if terms and left:
+        glossary = Glossary(terms, Direction("und", target_language))
+        scores = replace(scores, terms=glossary.count(left.lines[:shortest], lines))
     names = tuple(text.name for text in right)
     scores = replace(checks.mark(scores), hypotheses=scored.name, references=names)
     if passport:
         inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
         inputs += [("sources", sources)] if sources else []
+        inputs += job.glossary_input
         record = {**scores.as_record(), "settings": job.settings(tokenizer, checks.forced)}
         write_passport(passport, record, inputs)
     return scores

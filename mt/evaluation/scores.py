@@ -33,6 +33,7 @@ from mt.data.filters import (
     looks_tokenized,
     model_version,
 )
+from mt.data.glossary import Glossary, TermCounts
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
@@ -227,6 +228,7 @@ class Evaluation:
     references: tuple[str, ...] = ()
     off_target: OffTarget | None = None
     further: tuple[Score, ...] = ()
+    terms: TermCounts | None = None
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
@@ -238,7 +240,8 @@ class Evaluation:
                 row.insert(2, score.interval.as_text() if score.interval else "")
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
-        return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}"
+        terms = f"\n{self.terms.as_text()}" if self.terms else ""
+        return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}{terms}"
 
     def as_record(self) -> dict[str, Any]:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""
@@ -254,6 +257,8 @@ class Evaluation:
         }
         if self.off_target:
             record["off_target"] = self.off_target.as_record()
+        if self.terms:
+            record["terms"] = asdict(self.terms)
         return record
 
     def scores(self) -> tuple[Score, ...]:
@@ -303,10 +308,10 @@ def evaluate(
 
 
 def translate_pairs(
-    translator: Translator, pairs: Sequence[SentencePair]
+    translator: Translator, pairs: Sequence[SentencePair], glossary: Glossary | None = None
 ) -> tuple[Translation, ...]:
     """Translate the sources of pairs, with a progress bar."""
-    stream = translator.stream(pair.source for pair in pairs)
+    stream = translator.stream((pair.source for pair in pairs), glossary=glossary)
     progress = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
     return tuple(progress)
 

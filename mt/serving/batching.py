@@ -11,6 +11,7 @@ from itertools import islice
 
 from fastapi import HTTPException
 
+from mt.data.glossary import Glossary
 from mt.decoding.alignment import Link
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedLine
@@ -30,6 +31,8 @@ class LineOptions:
     n_best: int = 1
     links: bool = False
     """Find the aligned words, for the places of tags."""
+    glossary: Glossary | None = None
+    """None: that of the batcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class LineAnswer:
     @property
     def text(self) -> TranslatedLine:
         """Return the best translation with its links."""
-        return TranslatedLine(self.translation.text, self.links or ())
+        needs_review = self.translation.lacks_term
+        return TranslatedLine(self.translation.text, self.links or (), needs_review)
 
 
 @dataclass(slots=True, eq=False)
@@ -70,12 +74,21 @@ class Batcher:
     Requests take turns. A request with more lines than fit into a batch returns to the end of the
     queue with the rest, so a short request waits for at most one batch of each earlier request. All
     lines of a batch have the same `n_best`: a search for more hypotheses may find others, and an
-    answer must not depend on other requests. Only one thread calls the translator, from `start` to
-    `stop`. Cancelling a future removes its waiting lines from the queue.
+    answer must not depend on other requests. They have the same glossary, by default `glossary`.
+    Only one thread calls the translator, from `start` to `stop`. Cancelling a future removes its
+    waiting lines from the queue.
     """
 
-    def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
+    def __init__(
+        self,
+        translator: Translator,
+        metrics: Metrics,
+        *,
+        most_waiting: int,
+        glossary: Glossary | None = None,
+    ) -> None:
         self.translator = translator
+        self.glossary = glossary
         self.metrics = metrics
         self.most_waiting = most_waiting
         self._requests: deque[_PendingRequest] = deque()
@@ -160,8 +173,12 @@ class Batcher:
 
     def _take(self, size: int) -> list[_Slice]:
         """Take up to `size` lines; requests with more lines move to the end of the queue."""
-        n_best = self._requests[0].options.n_best if self._requests else 0
-        alike = [request for request in self._requests if request.options.n_best == n_best]
+        first = self._requests[0].options if self._requests else LineOptions()
+        alike = [
+            request
+            for request in self._requests
+            if request.options.n_best == first.n_best and request.options.glossary is first.glossary
+        ]
         batch: list[_Slice] = []
         for request in alike:
             lines = request.lines[request.taken : request.taken + size]
@@ -177,8 +194,11 @@ class Batcher:
 
     def _translate(self, batch: list[_Slice]) -> None:
         lines = [line for _, some_lines in batch for line in some_lines]
+        options = batch[0][0].options
+        glossary = self.glossary if options.glossary is None else options.glossary
         try:
-            translations = list(self.translator.stream(lines, n_best=batch[0][0].options.n_best))
+            stream = self.translator.stream(lines, n_best=options.n_best, glossary=glossary)
+            translations = list(stream)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from mt import __version__
 from mt.config.data import Direction
+from mt.data.glossary import Glossary, as_terms
 from mt.decoding.translator import Status
 from mt.documents.document import SUFFIXES
 from mt.documents.segments import TranslatedLine, format_kept
@@ -93,6 +94,8 @@ class TranslationRequest(BaseModel):
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
     format: TextFormat = "text"
     """`html` for pages or parts of pages: only their texts change."""
+    glossary: dict[str, Any] | list[Any] | None = None
+    """Target term, or a list of them, by source term; or pairs. Replaces that of the server."""
 
 
 class AlternativeAnswer(BaseModel):
@@ -100,6 +103,16 @@ class AlternativeAnswer(BaseModel):
 
     text: str
     score: float
+
+
+class TermAnswer(BaseModel):
+    """Term of the glossary in a text, and what became of it."""
+
+    source: str
+    target: str
+    fate: Literal["used", "inflected", "missed"]
+    way: Literal["model", "placed", ""]
+    """Written by the model, or put in place of other words."""
 
 
 class TextAnswer(BaseModel):
@@ -113,6 +126,7 @@ class TextAnswer(BaseModel):
     notes: list[str]
     alternatives: list[AlternativeAnswer]
     """Further translations, best first; empty for several lines, or several texts of HTML."""
+    terms: list[TermAnswer] = []
 
 
 class TranslationResponse(BaseModel):
@@ -236,12 +250,29 @@ class _Service:
         check_size(count, self.limits.sentences, unit="lines", name=name, status=status)
         return split
 
+    def read_glossary(self, rows: dict[str, Any] | list[Any] | None) -> Glossary | None:
+        """Return the glossary of a request; raise HTTPException, 422 for a row that is no term."""
+        if rows is None:
+            return None
+        try:
+            terms = as_terms(rows, "`glossary`")
+        except DataError as error:
+            raise HTTPException(422, str(error)) from None
+        texts = (text for term in terms for text in (term.source, *term.targets))
+        count, most = sum(map(len, texts)), self.limits.characters
+        check_size(count, most, unit="characters", name="glossary", status=413)
+        return Glossary(terms, self.direction)
+
     async def translate_texts(
-        self, request: Request, texts: Sequence[RequestText], n_best: int
+        self,
+        request: Request,
+        texts: Sequence[RequestText],
+        n_best: int,
+        glossary: Glossary | None = None,
     ) -> list[TextAnswer]:
         """Return the answer for each text."""
         lines = [line for text in texts for line in text.lines]
-        options = LineOptions(n_best, links=any(text.has_tags for text in texts))
+        options = LineOptions(n_best, any(text.has_tags for text in texts), glossary)
         answers = iter(await self.translate_lines(request, lines, options))
         return [_combine(text, [next(answers) for _ in text.lines]) for text in texts]
 
@@ -286,7 +317,9 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
             service.access.check_key(request, missing=401)
             own = read_request(body, service.limits)
             texts = await service.read_texts(own.texts, own.format, name="texts", status=413)
-            answers = await service.translate_texts(request, texts, own.alternatives + 1)
+            glossary = await asyncio.to_thread(service.read_glossary, own.glossary)
+            n_best = own.alternatives + 1
+            answers = await service.translate_texts(request, texts, n_best, glossary)
             return TranslationResponse(translations=answers)
 
     async def translate_libre(request: Request, body: Any) -> JSONResponse:
@@ -455,6 +488,9 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         for position, line in enumerate(translations, start=1)
         for note in line.notes
     ]
+    terms = [
+        TermAnswer.model_validate(use.as_record()) for line in translations for use in line.terms
+    ]
 
     def refuse(positions: range, reason: str) -> None:
         notes.append(f"{text.unit} {positions[0]}: keeps its source: {reason}")
@@ -470,4 +506,5 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
             )
             for line, score in scores.items()
         ],
+        terms=terms,
     )

@@ -191,7 +191,7 @@ def test_options_of_serve_are_passed_on(
     address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
     limits = ["--max-sentences", "1", "--max-characters", "2"]
     origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
-    access = ["--api-key-file", str(keys), *origins]
+    access = ["--api-key-file", str(keys), *origins, "--glossary", "terms.tsv"]
     assert program("serve", "r", *address, *limits, *access) == (0, "", "")
     given = Access((b"one", b"two"), ("https://example.org", "*"))
     defaults = {"limits": Limits(256, 20_000, 1024), "access": Access()}
@@ -199,11 +199,16 @@ def test_options_of_serve_are_passed_on(
     assert calls == [
         (
             (Path("r"), Address("127.0.0.1", 8000)),
-            {**defaults, "overrides": (), "device": "auto"},
+            {**defaults, "overrides": (), "device": "auto", "glossary": None},
         ),
         (
             (Path("r"), Address("::1", 0)),
-            {**others, "overrides": ["decoding.beam=2"], "device": "cpu"},
+            {
+                **others,
+                "overrides": ["decoding.beam=2"],
+                "device": "cpu",
+                "glossary": Path("terms.tsv"),
+            },
         ),
     ]
 

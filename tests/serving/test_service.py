@@ -22,7 +22,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\nef"]})
     assert status == 200
-    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": []}
+    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": [], "terms": []}
     assert answer == {
         "translations": [
             {**plain, "text": "ba"},
