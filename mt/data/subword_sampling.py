@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Change(Protocol):
-    """Change of some pairs in tokens, such as `mt.training.terms.TermDrawing`."""
+    """Change of some pairs in tokens, such as `mt.training.shown_terms.TermDrawing`."""
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from mt.data.glossary import Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import verbatim_spans
+from mt.data.verbatim import is_unspaced, verbatim_spans
 from mt.decoding.alignment import Link, align_words, map_spans_to_line, source_tokens
 from mt.decoding.engine import Engine, TranslatedPart
 from mt.errors import listed
@@ -178,4 +178,9 @@ def _find_run(
         else:
             runs.append([])
     longest = max(runs, key=lambda run: sum(own[index] for index in run))
+    # Models align articles and the like with the word after them.
+    count = max(len(target.split()) for target in (match.text, *match.term.targets[:1]))
+    if len(longest) > count and not any(is_unspaced(text[pieces[at][0]]) for at in longest):
+        windows = [longest[at : at + count] for at in range(len(longest) - count + 1)]
+        longest = max(windows[::-1], key=lambda run: pieces[run[-1]][1] - pieces[run[0]][0])
     return (pieces[longest[0]][0], pieces[longest[-1]][1]) if longest else None

@@ -27,7 +27,7 @@ from mt.runs import LineShape, check_finished
 from mt.training.initial_weights import read_initial_run
 from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
-from mt.training.terms import TermDrawing
+from mt.training.shown_terms import TermDrawing
 
 _SAMPLED_LINES = 1000
 """Training sources whose sentences are counted."""
