@@ -7,7 +7,7 @@ translation lacks a term, the words that are aligned with the source term are re
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mt.data.glossary import Glossary, Match, Span
@@ -16,6 +16,7 @@ from mt.data.verbatim import is_unspaced, verbatim_spans
 from mt.decoding.alignment import Link, align_words, map_spans_to_line, source_tokens
 from mt.decoding.engine import Engine, TranslatedPart
 from mt.errors import listed
+from mt.special_ids import UNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class TermUse:
     """As the glossary has it, in another form, or not in the translation."""
     way: Literal["model", "placed", ""]
     """Written by the model, or put in place of other words; empty if missed."""
+    link: Link | None = None
+    """Places of both in the line and its translation."""
 
     def as_text(self) -> str:
         """Return the use as part of a report."""
@@ -38,7 +41,7 @@ class TermUse:
 
     def as_record(self) -> dict[str, str]:
         """Return the use as plain data."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in ("source", "target", "fate", "way")}
 
 
 def describe_missed(uses: Sequence[TermUse]) -> str:
@@ -60,8 +63,8 @@ class Terms:
     def show(self, text: str, ids: Sequence[int]) -> Sequence[int]:
         """Return the tokens of a source text with the target terms behind their source terms.
 
-        They are unchanged for a model that did not learn terms. A term for which there are too many
-        tokens is left out.
+        They are unchanged for a model that did not learn terms. A term is left out if there are
+        too many tokens, or if it has unknown characters.
         """
         tags = self.tokenizer.term_ids
         matches = self.glossary.find(text) if tags else []
@@ -77,7 +80,7 @@ class Terms:
         for match, term in zip(matches, self.tokenizer.encode_terms(targets), strict=True):
             visible = len("".join(text[: match.end].split()))
             end = max((n for of_one in tokens[:visible] for n in of_one), default=-1) + 1
-            if len(term) + 2 <= free and end:
+            if len(term) + 2 <= free and end and UNK not in term:
                 shown += [*ids[copied:end], tags[0], *term, tags[1]]
                 copied = max(copied, end)
                 free -= len(term) + 2
@@ -149,12 +152,14 @@ class Terms:
             if place is None:
                 uses.append(TermUse(match.text, match.term.targets[0], "missed", ""))
                 continue
-            (start, end), is_other = place
-            target = translation[start:end]
+            span, is_other = place
+            target = translation[slice(*span)]
             left[target.casefold()] -= 1
             way: Literal["model", "placed"]
             way = "placed" if left[target.casefold()] >= 0 else "model"
-            uses.append(TermUse(match.text, target, "inflected" if is_other else "used", way))
+            fate: Literal["used", "inflected"] = "inflected" if is_other else "used"
+            link = Link((match.start, match.end), span)
+            uses.append(TermUse(match.text, target, fate, way, link))
         return tuple(uses)
 
 

@@ -268,7 +268,9 @@ class Translator:
             [[link.target for link in of_part] for of_part in links], written, translation.text
         )
         pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
-        return tuple(Link(source, target) for source, target in pairs if source and target)
+        found = [Link(source, target) for source, target in pairs if source and target]
+        placed = [use.link for use in translation.terms if use.link and use.way == "placed"]
+        return tuple(sorted(found + placed, key=lambda link: link.target) if placed else found)
 
     def _stream(
         self,

@@ -27,6 +27,7 @@ class Characters:
     target_prefix: tuple[int, ...] = ()
     is_normal = False
     is_of_characters = True
+    term_ids = None
     scripts: frozenset[str] = frozenset()
 
     def __init__(self, known: int = 0x110000) -> None:

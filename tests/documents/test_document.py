@@ -62,6 +62,76 @@ def test_refused_translation_is_kept_in_the_report(
     assert any("text 2: keeps its source: " in message for message in caplog.messages)
 
 
+PO = b"""msgid ""
+msgstr ""
+"Language: en\\n"
+
+msgid "a cat"
+msgstr ""
+
+#, c-format
+msgid "a dog"
+msgid_plural "dogs"
+msgstr[0] ""
+msgstr[1] ""
+"""
+UNITS = b"""<xliff version="1.2"><file source-language="en" target-language="en">
+<trans-unit id="1"><source>a cat</source></trans-unit>
+<trans-unit id="2"><source>a dog</source><target state="new"/></trans-unit></file></xliff>"""
+SEGMENTS = b"""<xliff version="2.0" srcLang="en" trgLang="en"><file id="f"><unit id="u">
+<segment id="1"><source>a cat</source></segment>
+<segment id="2"><source>a dog</source></segment></unit></file></xliff>"""
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "marks"),
+    [
+        ("po", PO, [b'msgid "a cat"\nmsgstr "A CAT"', b"#, fuzzy, c-format"]),
+        (
+            "xliff",
+            UNITS,
+            [
+                b'<target state="translated">A CAT',
+                b'<target state="needs-review-translation">A DOG',
+            ],
+        ),
+        (
+            "xliff",
+            SEGMENTS,
+            [
+                b'<segment id="1" state="translated">',
+                b'<segment id="2" state="translated" subState="mt:needs-review-translation">',
+            ],
+        ),
+    ],
+)
+def test_entry_with_a_missed_term_is_marked_for_review(
+    format: Format, content: bytes, marks: list[bytes], engine: UpperCase, tmp_path: Path
+) -> None:
+    source, output, terms = tmp_path / "in", tmp_path / "out", tmp_path / "terms.tsv"
+    source.write_bytes(content)
+    terms.write_text("dog\tHund\ncat\tCat\n")
+    report = tmp_path / "report"
+    job = DocumentJob(source, output, format, report, glossary=terms)
+    translate_document(tmp_path, job)
+    marked = output.read_bytes()
+    assert all(marked.count(mark) == 1 for mark in marks)
+    first, second = report.read_text().splitlines()[:2]
+    assert first == "1\tok\tterms: cat → CAT: used (model)"
+    missed = "terms not in the translation: `Hund` for `dog`; terms: dog → Hund: missed"
+    assert second == f"2\tmissed-term\t{missed}"
+    terms.write_text("cat\tCat\n")
+    translate_document(tmp_path, job)
+    other, plain = output.read_bytes(), tmp_path / "plain"
+    translate_document(tmp_path, DocumentJob(source, plain, format))
+    assert other == plain.read_bytes() != marked
+    terms.write_text("cat\n")
+    with pytest.raises(DataError, match="line 1 has 1 column"):
+        translate_document(tmp_path / "none", job)
+    with pytest.raises(UserError, match=str(terms)):
+        translate_document(tmp_path, DocumentJob(source, terms, format, glossary=terms))
+
+
 def test_only_texts_with_tags_are_aligned(
     finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

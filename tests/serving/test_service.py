@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mt.config.data import Direction
+from mt.data.glossary import Glossary, as_terms
 from mt.decoding.translator import Translator, load_translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import read_text
@@ -32,6 +34,59 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
         ]
     }
     assert client.post({"texts": []}) == (200, {"translations": []})
+
+
+def test_terms_of_a_request_or_of_the_server_are_reported(
+    serve: Serve, backwards: Build, engine: Any
+) -> None:
+    default = Glossary(as_terms({"ab": "ba"}), Direction("en", "en"))
+    client = serve(backwards(), glossary=default)
+    used = {"source": "ab", "target": "ba", "fate": "used", "way": "model"}
+    missed = {"source": "cd", "target": "x", "fate": "missed", "way": ""}
+
+    def ask(**fields: Any) -> list[tuple[str, str, list[dict[str, str]]]]:
+        status, answer = client.post({"texts": ["ab\ncd", "ef"], **fields})
+        assert status == 200
+        rows = answer["translations"]
+        return [(row["text"], row["status"], row["terms"]) for row in rows]
+
+    plain = ("fe", "ok", [])
+    assert ask() == [("ba\ndc", "ok", [used]), plain]
+    assert ask(glossary={"cd": ["x", "y"]}) == [("ba\ndc", "missed-term", [missed]), plain]
+    assert ask(glossary=[["ab", "ba"], ["cd", "x"]])[0][2] == [used, missed]
+    assert ask(glossary={}) == [("ba\ndc", "ok", []), plain]
+    engine.open.clear()
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(ask, **keys) for keys in ({}, {"glossary": {"cd": "x"}})]
+        engine.open.set()
+    assert [row.result()[0][2] for row in asked] == [[used], [missed]]
+    response, body = client.request("POST", "/document?name=a.xlf", XLIFF.encode())
+    assert (response.status, b"needs-review" in body) == (200, False)
+
+
+XLIFF = (
+    "<xliff version='1.2'><file source-language='en' target-language='en'>"
+    "<trans-unit><source>ab</source></trans-unit></file></xliff>"
+)
+
+
+@pytest.mark.parametrize(
+    ("glossary", "status", "message"),
+    [
+        ([["ab"]], 422, "`glossary`: row 1 is no pair of a source term and a target term"),
+        ({"ab": ""}, 422, "`glossary`: row 1: the target term is empty"),
+        ({"ab": 1}, 422, "`glossary`: row 1 is no pair of a source term and a target term"),
+        ({"<b>": "x"}, 422, "`glossary`: row 1: the source term has the markup `<b>`; write text"),
+        ([["a\ud800", "x"]], 422, "`glossary`: row 1: the source term has the control character"),
+        (7, 422, "`glossary"),
+        ({"ab": ["x" * 60, "y" * 60]}, 413, "`glossary`: 122 characters in all, the limit is 100"),
+    ],
+)
+def test_a_glossary_that_is_none_is_refused(
+    glossary: Any, status: int, message: str, strict: tuple[Any, Any]
+) -> None:
+    answered, answer = strict[0].post({"texts": ["ab"], "glossary": glossary})
+    assert (answered, answer["error"][: len(message)]) == (status, message)
 
 
 @given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028"])))

@@ -1,0 +1,242 @@
+"""Terms of a glossary: reading, finding in sources, checking in translations."""
+
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mt.config.data import Direction
+from mt.data.glossary import Glossary, Term, as_terms, read_terms
+from mt.errors import DataError
+
+
+def glossary(*rows: tuple[str, str], source: str = "en", target: str = "de") -> Glossary:
+    return Glossary(as_terms(rows), Direction(source, target))
+
+
+def found(terms: str, text: str, language: str = "en") -> list[str]:
+    """Return the parts of a text where terms, separated by commas, are found."""
+    rows = [(term.strip(), "x") for term in terms.split(",")]
+    return [match.text for match in glossary(*rows, source=language).find(text)]
+
+
+def match_naively(terms: list[str], text: str) -> list[str]:
+    """Return the longest terms from left to right, each between word borders."""
+    matches, place = [], 0
+    while place < len(text):
+        here = [
+            term
+            for term in terms
+            if re.match(rf"(?<!\w){re.escape(term)}(?!\w)", text[place:])
+            and not (place and text[place - 1].isalnum())
+        ]
+        longest = max(here, key=len, default=" ")
+        matches += [longest] if here else []
+        place += len(longest)
+    return matches
+
+
+WORDS = st.sampled_from(["ab", "abc", "b", "ba", "bab", "c"])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    terms=st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), min_size=1, max_size=8),
+    text=st.lists(WORDS | st.sampled_from([",", "."]), max_size=12).map(" ".join),
+)
+def test_longest_terms_are_found_as_by_a_naive_search(terms: list[str], text: str) -> None:
+    assert found(",".join(terms), text) == match_naively(terms, text)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    terms=st.lists(st.text("电脑桌子", min_size=1, max_size=3), min_size=1, max_size=8),
+    text=st.text("电脑桌子，", max_size=20),
+)
+def test_longest_terms_are_found_in_text_without_spaces(terms: list[str], text: str) -> None:
+    naive, place = [], 0
+    while place < len(text):
+        longest = max((term for term in terms if text.startswith(term, place)), key=len, default="")
+        naive += [longest] if longest else []
+        place += len(longest) or 1
+    assert found(",".join(terms), text, "zh") == naive
+
+
+@pytest.mark.parametrize(
+    ("language", "term", "text", "forms"),
+    [
+        ("en", "an", "and An ant", "An"),
+        ("en", "plan", "plans planet plane", "plans"),
+        ("en", "party", "parties part", "parties"),
+        ("en", "hand", "handy hands", "hands"),
+        ("en", "star", "start stars", "stars"),
+        ("en", "IT", "it IT Its", "IT"),
+        ("en", "iPhone", "iphone iPhones IPHONE", "iPhones IPHONE"),
+        ("en", "apple", "Apple APPLES", "Apple APPLES"),
+        ("en", "John", "John's Johnson", "John"),
+        ("de", "Hund", "Hunde Hunden Hundert", "Hunde Hunden"),
+        ("de", "Haus", "Häuser Hause Hausrat Haustür", "Häuser Hause"),
+        ("fr", "école", "l'école écoles écolier", "école écoles"),
+        ("ru", "книга", "книгу книгами книг книжный", "книгу книгами книг"),
+        ("tr", "kitap", "kitabı kitaplarımızdan kitaplık", "kitabı kitaplarımızdan"),
+        ("tr", "ışık", "IŞIK Işıklar isik", "IŞIK Işıklar"),
+        ("el", "βιβλίο", "βιβλία ΒΙΒΛΙΩΝ βιβλιοθήκη", "βιβλία ΒΙΒΛΙΩΝ"),
+        ("ko", "컴퓨터", "컴퓨터를 컴퓨터에서", "컴퓨터를 컴퓨터에서"),
+        ("hi", "हि", "हिन्दी हि", "हि"),
+        ("ar", "كتاب", "كتابان كتابة", "كتابان كتابة"),
+        ("chr", "ᎠᎹ", "ᎠᎹ ᎠᎹᏱ", "ᎠᎹ"),
+        ("ka", "წიგნი", "წიგნები წიგნს", "წიგნები წიგნს"),
+        ("zh", "电", "我的电脑", "电"),
+        ("zh", "iPhone", "新iPhone手机", "iPhone"),
+        ("th", "กา", "กา กา้", "กา"),
+        ("und", "glorp", "glorps glorpish glorped", "glorps glorped"),
+    ],
+)
+def test_forms_of_a_term_are_found(language: str, term: str, text: str, forms: str) -> None:
+    assert " ".join(found(term, text, language)) == forms
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "parts"),
+    [
+        ("new york, new york city, york", "New York. New  York\tcity, York", "3"),
+        ("shop", "shop www.shop.com info@shop.org", ["shop"]),
+        ("name", "{name} name %(name)s", ["name"]),
+        ("windows 11", "Windows 11", ["Windows 11"]),
+        ("e\u0301te\u0301", "été \u00e9t\u00e9", ["été", "été"]),
+        ("strasse", "Straße", ["Straße"]),
+        ("half-life", "half-life half life", ["half-life"]),
+    ],
+)
+def test_terms_are_whole_words_outside_of_copied_text(terms: str, text: str, parts: Any) -> None:
+    parts = ["New York", "New  York\tcity", "York"] if parts == "3" else parts
+    assert found(terms, text) == parts
+
+
+def test_a_term_that_is_written_as_in_the_text_goes_first() -> None:
+    rows = ("turkey", "Truthahn"), ("Turkey", "Türkei"), ("turkeys", "Puten")
+    matches = glossary(*rows).find("turkey Turkey turkeys")
+    assert [match.term.targets[0] for match in matches] == ["Truthahn", "Türkei", "Puten"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "source", "translation", "fates"),
+    [
+        ([("cat", "Katze")], "a cat", "eine Katze", ["used"]),
+        ([("cat", "Katze")], "cats", "zwei Katzen", ["inflected"]),
+        ([("cat", "Katze")], "a cat", "ein Hund", ["missed"]),
+        ([("cat", "Katze")], "a cat", "Katzenfutter", ["missed"]),
+        ([("cat", "Katze")], "a cat and a cat", "eine Katze", ["used", "missed"]),
+        ([("cat", "Katze"), ("cat", "Kater")], "a cat", "ein Kater", ["used"]),
+        ([("sofa", "Sofa"), ("couch", "Sofa")], "sofa, couch", "das Sofa", ["used", "missed"]),
+        ([("phone", "iPhone")], "a phone", "ein Iphone", ["missed"]),
+        ([("phone", "iPhone")], "A PHONE", "EIN IPHONE", ["used"]),
+        ([("cats", "Katzen"), ("cat", "Katze")], "cats, a cat", "Katze, Katzen", ["used", "used"]),
+    ],
+)
+def test_terms_are_checked_in_a_translation(
+    rows: list[tuple[str, str]], source: str, translation: str, fates: list[str]
+) -> None:
+    terms = glossary(*rows)
+    matches = terms.find(source)
+    places = terms.locate(matches, translation)
+    assert [("inflected" if p[1] else "used") if p else "missed" for p in places] == fates
+    counts = terms.count([source], [translation])
+    assert (counts.matched, counts.used) == (len(fates), fates.count("used"))
+    assert counts.inflected == fates.count("inflected")
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "is_first", "target"),
+    [
+        (("house", "maison"), "house", False, "maison"),
+        (("house", "maison"), "House", False, "Maison"),
+        (("house", "maison"), "HOUSE", False, "MAISON"),
+        (("Hund", "dog"), "Hund", False, "dog"),
+        (("Hund", "dog"), "Hund", True, "Dog"),
+        (("phone", "iPhone"), "Phone", True, "iPhone"),
+        (("house", "房子"), "House", True, "房子"),
+        (("Berlin", "Berlin"), "berlin", False, "Berlin"),
+    ],
+)
+def test_case_follows_the_source(
+    row: tuple[str, str], text: str, is_first: bool, target: str
+) -> None:
+    terms = glossary(row, target="fr")
+    [match] = terms.find(text)
+    assert terms.write_target(match, is_first=is_first) == target
+
+
+def test_rows_are_read_with_notes_and_alternatives(tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_bytes(b"\xef\xbb\xbfcat\tKatze\tan animal\r\n\r\ncat\tKater\r\ncat\tKatze\r\n")
+    assert read_terms(path) == (Term("cat", ("Katze", "Kater")),)
+    mapping = {"cat": ["Katze", "Kater"], "dog": "Hund"}
+    pairs = [["cat", "Katze"], ("cat", "Kater"), ("dog", "Hund")]
+    assert as_terms(mapping) == as_terms(pairs)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no term"),
+        (b"\n \n", "has no term"),
+        (b"a\tb\nc\n", "line 2 has 1 column"),
+        (b"a\tb\tc\td\n", "line 1 has 4 columns"),
+        (b"a\tb\n\tc\n", "line 2: the source term is empty"),
+        (b"a\t \n", "line 1: the target term is empty"),
+        (b"a\tb\nc\t\xff\n", r"line 2 is not UTF-8 \(byte 0xff\)"),
+        (b"a\tb\0\n", "line 1: the target term has the control character U\\+0000"),
+        ("a\u2028\tb\n".encode(), "line 1: the source term has the control character U\\+2028"),
+        (b"a <b>c</b>\td\n", "line 1: the source term has the markup `<b>`"),
+        (b"a\tR&amp;D\n", "line 1: the target term has the markup `&amp;`"),
+        (b"%s files\td\n", "line 1: the source term has `%s`"),
+        (b"{name}\td\n", "line 1: the source term has `{name}`"),
+        (b"a\twww.example.org\n", "line 1: the target term has `www.example.org`"),
+        (b"12\td\n", "line 1: the source term `12` has no letter"),
+        (b"a\t" + 201 * b"b" + b"\n", "line 1: the target term has 201 characters"),
+        ("a\tb".encode("utf-16"), "line 1 is not UTF-8"),
+    ],
+)
+def test_a_row_that_is_no_term_is_named(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_terms(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "b"), ("c",)], "row 2 is no pair"),
+        (["ab"], "row 1 is no pair"),
+        ([("a", 1)], "row 1 is no pair"),
+        ({"a": 1}, "row 1 is no pair"),
+        ({"a": ["b", ""]}, "row 2: the target term is empty"),
+        ([7], "row 1 is no pair"),
+    ],
+)
+def test_a_given_row_that_is_no_term_is_named(rows: Any, message: str) -> None:
+    with pytest.raises(DataError, match=f"glossary: {message}"):
+        as_terms(rows)
+
+
+@pytest.mark.parametrize(("language", "letters"), [("en", "abcdefgh"), ("zh", "电脑桌子书本门窗")])
+def test_terms_are_found_fast_in_a_large_glossary(language: str, letters: str) -> None:
+    random.seed(1)
+    joiner = " " if language == "en" else ""
+    words = list({"".join(random.choices(letters, k=random.randint(2, 8))) for _ in range(9000)})
+    rows = {joiner.join(random.choices(words, k=random.randint(1, 3))): "x" for _ in range(25_000)}
+    terms = Glossary(as_terms(rows), Direction(language, "de"))
+    texts = [joiner.join(random.choices(words, k=12)) for _ in range(100)]
+    seconds = []
+    for _ in range(3):
+        began_at = time.process_time()
+        assert all(terms.find(text) for text in texts[:50])
+        seconds.append(time.process_time() - began_at)
+    assert min(seconds) / 50 < 0.003, "a scan of all terms takes 0.05 s"

@@ -1,0 +1,236 @@
+"""Terms of a glossary in translations: shown to the model, put in place, and reported."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.config import DecodingConfig
+from mt.config.data import TERM_TAGS, Direction
+from mt.data.glossary import Glossary, as_terms
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
+from mt.decoding.text_files import report_line
+from mt.decoding.translator import Translation, Translator
+from tests.factories import Program, foreign_vocabulary
+
+LINES = [
+    "the black cats see a dog and 25 birds . The Dog sees 25 cats !",
+    "die schwarzen Katzen sehen einen Hund und 25 Vögel . Der Hund sieht 25 Katzen !",
+    "Mieze Köter 我的电脑 你好，世界。",
+]
+PLAIN = foreign_vocabulary(LINES, 160)
+SHOWN = foreign_vocabulary(LINES, 162, control_symbols=[*TERM_TAGS])
+
+
+class Dictionary(ExplainingEngine):
+    """Engine that translates word by word, in order, and aligns each word with its source word.
+
+    A shown term is ignored. Two source words that are joined by `_` in the table have one target.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, table: dict[str, str]) -> None:
+        self.tokenizer, self.table = tokenizer, table
+        self.sources: list[str] = []
+
+    def n_best_ids(self, sources: Any, *_: Any, **__: Any) -> list[list[Hypothesis]]:
+        found = []
+        for source in sources:
+            pieces = self.tokenizer.source.processor.id_to_piece(list(source[:-1]))
+            self.sources.append("".join(pieces).replace("\u2581", " ").strip())
+            text = " ".join(filter(None, (self.table.get(w, w) for w, _ in self.words(source))))
+            [ids] = self.tokenizer.encode_target([text])
+            found.append([Hypothesis(tuple(ids[:-1]), -1.0, -1.0, finished=True)])
+        return found
+
+    def words(self, source: Sequence[int]) -> list[tuple[str, list[int]]]:
+        """Return the words of a source with their tokens, without shown terms."""
+        words: list[tuple[str, list[int]]] = []
+        first, last = self.tokenizer.term_ids or (-1, -1)
+        is_shown = False
+        for place, token in enumerate(source[:-1]):
+            is_shown = is_shown or token == first
+            piece = self.tokenizer.source.processor.id_to_piece(int(token))
+            if not is_shown and (piece[0] == "\u2581" or not words):
+                words.append((piece[1:], [place]))
+            elif not is_shown:
+                words[-1] = (words[-1][0] + piece, [*words[-1][1], place])
+            is_shown = is_shown and token != last
+        return words
+
+    def explain(self, sources: Any, hypotheses: Any) -> list[TokenDetails]:
+        details = []
+        for source, hypothesis in zip(sources, hypotheses, strict=True):
+            owners = [
+                places[0]
+                for word, places in self.words(source)
+                for target in self.table.get(word, word).split()
+                for _ in self.tokenizer.encode_target([target])[0][:-1]
+            ]
+            pairs = tuple(zip(owners, range(len(hypothesis.ids)), strict=True))
+            details.append(TokenDetails((), pairs))
+        return details
+
+
+def build(table: dict[str, str], *, shown: bool = False, longest: int = 60) -> Translator:
+    words = SHOWN if shown else PLAIN
+    tokenizer = Tokenizer(words, words, "")
+    return Translator(
+        Dictionary(tokenizer, table),
+        tokenizer,
+        DecodingConfig(split_sentences="off"),
+        longest_source=longest,
+        direction=Direction("en", "de"),
+    )
+
+
+TABLE = {
+    "the": "die",
+    "The": "Die",
+    "cats": "Katzen",
+    "see": "sehen",
+    "a": "einen",
+    "dog": "Hund",
+    "Dog": "Hund",
+    "black": "schwarzen",
+    "birds": "Vögel",
+}
+
+
+def translate(glossary: Any, line: str, table: dict[str, str] = TABLE, **keys: Any) -> Translation:
+    [translation] = build(table, **keys).stream([line], glossary=glossary)
+    return translation
+
+
+@pytest.mark.parametrize(
+    ("glossary", "line", "text", "fates"),
+    [
+        ({"cat": "Katzen"}, "the cats see", "die Katzen sehen", "used model"),
+        ({"cat": "Katze"}, "the cats see", "die Katzen sehen", "inflected model"),
+        ({"cat": ["Kater", "Katze"]}, "the cats", "die Katzen", "inflected model"),
+        ({"dog": "Köter"}, "see a dog", "sehen einen Köter", "used placed"),
+        ({"a dog": "den Köter"}, "see a dog", "sehen den Köter", "used placed"),
+        ({"dog": "Köter"}, "see a Dog", "sehen einen Köter", "used placed"),
+        ({"see": "blicken"}, "see a dog", "blicken einen Hund", "used placed"),
+        ({"the": "jene"}, "The dog", "Jene Hund", "used placed"),
+        ({"dog": "Köter"}, "dog a dog", "Köter einen Köter", "used placed, used placed"),
+        ({"dog": "Köter", "cat": "Mieze"}, "cats see a dog", "Mieze sehen einen Köter", 2),
+        ({"dog": "Köter"}, "25 dog 25", "25 Köter 25", "used placed"),
+        ({"fish": "Fisch"}, "the cats see", "die Katzen sehen", ""),
+        ({"dog": "dog"}, "a dog", "einen dog", "used placed"),
+    ],
+)
+def test_a_term_that_is_missing_replaces_the_aligned_words(
+    glossary: Any, line: str, text: str, fates: Any
+) -> None:
+    translation = translate(glossary, line)
+    assert translation.text == text
+    uses = ", ".join(f"{use.fate} {use.way}" for use in translation.terms)
+    assert uses == ("used placed, used placed" if fates == 2 else fates)
+    assert (translation.status, translation.notes) == ("ok", ())
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize(
+    ("line", "table", "text"),
+    [
+        ("see 25 dog", {"dog": ""}, "see 25"),  # no aligned word
+        ("see a dog", {"dog": "25"}, "see a 25"),  # a number is no translation of a dog
+        ("see a dog", {"dog": "!"}, "see a !"),
+    ],
+)
+def test_a_term_without_a_place_is_reported(
+    line: str, table: dict[str, str], text: str, shown: bool
+) -> None:
+    translation = translate({"dog": "Köter"}, line, table, shown=shown)
+    assert translation.text == text
+    assert translation.notes[-1] == "terms not in the translation: `Köter` for `dog`"
+    assert translation.status in {"missed-term", "altered"}
+    number, status, notes = report_line(translation).removesuffix("\n").split("\t")
+    assert (number, status) == ("1", translation.status)
+    assert notes.endswith("; terms: dog → Köter: missed")
+
+
+def test_a_model_that_learned_terms_reads_them_behind_their_source_terms() -> None:
+    translator = build(TABLE, shown=True)
+    engine = translator.engine
+    assert isinstance(engine, Dictionary)
+    glossary = {"dog": "Köter", "black cat": "Mieze"}
+    line = "the black cats see a Dog !"
+    [translation] = translator.stream([line], glossary=glossary)
+    first, last = TERM_TAGS
+    shown = f"the black cats{first} Mieze{last} see a Dog{first} Köter{last} !"
+    assert engine.sources == [shown]
+    assert translation.text == "die Mieze sehen einen Köter !"
+    [links] = translator.find_links([translation])
+    assert links is not None
+    pairs = {(line[slice(*a.source)], translation.text[slice(*a.target)]) for a in links}
+    assert ("!", "!") in pairs, "places are those of the line without the terms"
+    assert {("black cats", "Mieze"), ("Dog", "Köter")} < pairs
+    assert [link.target for link in links] == sorted(link.target for link in links)
+
+
+def test_terms_for_which_there_are_too_many_tokens_are_left_out() -> None:
+    line = "see a dog"
+    count = len(build(TABLE, shown=True).tokenizer.encode_source([line])[0])
+    translator = build(TABLE, shown=True, longest=count + 1)
+    assert translator.translate([line], glossary={"dog": "Köter"}) == ["sehen einen Köter"]
+    engine = translator.engine
+    assert isinstance(engine, Dictionary)
+    assert engine.sources == [line]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_glossary_without_a_match_changes_nothing(shown: bool) -> None:
+    lines = ["the cats see 25 birds !", "", " a dog", "我的电脑", "x\ud800y", "SEE A DOG"]
+    translator = build(TABLE, shown=shown)
+    rows = {f"q{number}": "x" for number in range(50)}
+    assert list(translator.stream(lines, glossary=rows)) == list(translator.stream(lines))
+    assert list(translator.stream(lines, glossary={})) == list(translator.stream(lines))
+
+
+def test_a_term_of_an_unspaced_script_is_shown_without_a_space() -> None:
+    tokenizer = Tokenizer(SHOWN, SHOWN, "")
+    spaced, unspaced = tokenizer.encode_terms(["Hund", "电脑"])
+    pieces = SHOWN.processor.id_to_piece(spaced + unspaced)
+    assert "".join(pieces) == "\u2581Hund电脑"
+    assert spaced == SHOWN.encode(["Hund"])[0][:-1]
+    assert Tokenizer(PLAIN, PLAIN, "").term_ids is None
+
+
+@pytest.mark.parametrize("extra", [[], ["--shard", "1/1"]])
+def test_files_are_translated_with_a_glossary(
+    extra: list[str], finished_run: Path, program: Program, tmp_path: Path
+) -> None:
+    text, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
+    text.write_text("one two three four\nzero one\n")
+    terms.write_text("two\tBÜHNE\nnine\tx\n")
+    out, report = tmp_path / "out.txt", tmp_path / "report.tsv"
+    common = [text, "--glossary", terms, "--report", report, "-o", out, *extra]
+    status, _, err = program("translate", finished_run, *common)
+    assert status == 0, err
+    first, second = report.read_text().splitlines()
+    assert "terms: two → BÜHNE: " in first
+    assert "terms" not in second
+    assert ("BÜHNE" in out.read_text()) is ("missed" not in first)
+    if not extra:
+        status, answer, _ = program("translate", finished_run, text, "--json", "--glossary", terms)
+        records = [json.loads(line) for line in answer.splitlines()]
+        [use] = records[0]["terms"]
+        assert (use["source"], use["target"]) == ("two", "BÜHNE")
+        assert "terms" not in records[1]
+        before = out.read_bytes()
+        terms.write_text("two\n")
+        status, _, err = program("translate", tmp_path / "none", *common)
+        message = f"error: {terms}: line 1 has 1 column; write source term, tab, target term\n"
+        assert (status, err) == (2, message)
+        assert out.read_bytes() == before
+
+
+def test_glossary_is_a_value_that_serves_several_calls() -> None:
+    glossary = Glossary(as_terms({"dog": "Köter"}), Direction("en", "de"))
+    translator = build(TABLE)
+    for _ in range(2):
+        assert translator.translate(["a dog"], glossary=glossary) == ["einen Köter"]

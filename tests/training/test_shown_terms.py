@@ -1,0 +1,155 @@
+"""Target terms shown in training sources: what is shown, and that it follows from the seed."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mt.config.data import TERM_TAGS
+from mt.config.loading import load_config
+from mt.data.batches import collate
+from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
+from mt.data.tokenizer import Tokenizer
+from mt.training.data import TrainingData, prepare
+from mt.training.objectives import learn_table
+from mt.training.run_folder import RunFolder
+from mt.training.shown_terms import TermDrawing
+from tests.factories import foreign_vocabulary, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
+
+NOUNS = {f"noun{a}{b}": f"wort{b}{a}" for a in "abcdefgh" for b in "klmnopqr"}
+VERBS = {f"verb{a}{b}": f"tun{b}{a}" for a in "stuvw" for b in "abcdefgh"}
+PAIRS = [
+    (f"the {noun} can {verb} .", f"der {NOUNS[noun]} kann {VERBS[verb]} .")
+    for row, noun in enumerate(NOUNS)
+    for column, verb in enumerate(VERBS)
+    if (row + column) % 5 == 0
+]
+WORDS = foreign_vocabulary(
+    [line for pair in PAIRS for line in pair], 200, control_symbols=[*TERM_TAGS]
+)
+FIRST, LAST = (WORDS.tags[tag] for tag in TERM_TAGS)
+Drawn = list[tuple[str, list[tuple[str, str]], str, str]]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> PairStore:
+    path = tmp_path_factory.mktemp("cache") / "pairs.arrow"
+    sides = [Rows.of(WORDS.encode([pair[side] for pair in PAIRS])) for side in (0, 1)]
+    write_store(path, [Chunk(*sides, LeftOut(0, 0, len(PAIRS)))])
+    return PairStore(path)
+
+
+def read(chunk: Chunk) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
+    """Yield source without terms, source word and shown term of each, and target of each row."""
+    for row in range(len(chunk.source)):
+        shown, plain = [], list[int]()
+        ids = chunk.source[row].tolist()
+        while ids:
+            token = ids.pop(0)
+            if token != FIRST:
+                plain.append(token)
+                continue
+            term, ids = ids[: ids.index(LAST)], ids[ids.index(LAST) + 1 :]
+            shown.append((WORDS.decode(plain).split()[-1], WORDS.decode(term)))
+        yield WORDS.decode(plain), shown, WORDS.decode(chunk.target[row].tolist())
+
+
+def draw(store: PairStore, share: float, seed: int = 1, max_tokens: int = 99) -> Chunk:
+    drawing = TermDrawing(share, ("pairs",), partial(learn_table, store))
+    sequence = np.random.SeedSequence(seed)
+    both = Tokenizer(WORDS, WORDS, "")
+    return drawing.apply(store.chunks[0], both, sequence, max_tokens=max_tokens)
+
+
+def as_lists(chunk: Chunk) -> list[list[int]]:
+    rows = range(len(chunk.source))
+    return [side[row].tolist() for row in rows for side in (chunk.source, chunk.target)]
+
+
+def test_a_share_of_the_sources_shows_words_of_their_targets(store: PairStore) -> None:
+    rows = list(read(draw(store, 0.5)))
+    with_terms = [row for row in rows if row[1]]
+    assert 0.35 < len(with_terms) / len(rows) < 0.55
+    assert {len(shown) for _, shown, _ in with_terms} == {1, 2}
+    for (source, shown, target), pair in zip(rows, PAIRS, strict=True):
+        assert all(f" {term} " in f" {target} " for _, term in shown)
+        if not shown:
+            assert (source, target) == pair
+    right = {(word, term) for _, shown, _ in rows for word, term in shown}
+    translations = NOUNS | VERBS
+    own = [pair for pair in right if translations.get(pair[0]) == pair[1]]
+    others = [pair for pair in right if translations.get(pair[0]) != pair[1]]
+    assert len(own) > 20 and len(others) > 20
+    assert any(term not in translations.values() for _, term in others), "some are made up"
+    assert not any(word in {"the", "can", "."} for word, _ in right), "frequent words are no terms"
+
+
+def test_the_draw_follows_from_the_seed(store: PairStore) -> None:
+    first = as_lists(draw(store, 0.3))
+    assert as_lists(draw(store, 0.3)) == first
+    assert as_lists(draw(store, 0.3, seed=2)) != first
+    assert as_lists(draw(store, 0.0)) == as_lists(store.chunks[0])
+    longest = int(store.lengths.max())
+    assert as_lists(draw(store, 0.3, max_tokens=longest)) == as_lists(store.chunks[0])
+
+
+def test_shown_tokens_are_aligned_with_their_copies(store: PairStore) -> None:
+    table = learn_table(store)
+    [source] = WORDS.encode(["the nounak can verbs ."])
+    [target] = WORDS.encode(["der wortxyz kann tuns ."])
+    [shown] = WORDS.encode(["wortxyz"])
+    cut = len(WORDS.encode(["the nounak"])[0]) - 1
+    source = [*source[:cut], FIRST, *shown[:-1], LAST, *source[cut:]]
+    batch = collate([Example(0, np.array(source, np.int32), np.array(target, np.int32))])
+    [aligned] = table.align(batch.source, batch.target_out, (FIRST, LAST)).tolist()
+    start = len(WORDS.encode(["der"])[0]) - 1
+    places = range(cut + 1, cut + len(shown))
+    assert aligned[start : start + len(places)] == [*places]
+    plain = table.align(batch.source, batch.target_out)
+    assert torch.equal(plain, table.align(batch.source, batch.target_out, None))
+    assert plain.tolist() != [aligned]
+
+
+def prepared(recipe: Path, run: Path, *settings: str) -> TrainingData:
+    run.mkdir()
+    return prepare(load_config(recipe, overrides=settings), RunFolder(run))
+
+
+TERMS: Any = ("data.terms=0.9", "tokenizer.vocabulary=joint", "model.tie_embeddings=all")
+
+
+def test_training_shows_terms_and_validation_does_not(tiny_recipe: Path, tmp_path: Path) -> None:
+    corpus = prepared(tiny_recipe, tmp_path / "run", *TERMS)
+    assert set(TERM_TAGS) <= set(corpus.tokenizer.source.tags)
+    assert corpus.tokenizer.term_ids is not None
+    first, _ = corpus.tokenizer.term_ids
+
+    def count(examples: Any) -> int:
+        return sum(first in example.source for example in examples)
+
+    pairs = range(len(corpus.store))
+    epochs = [corpus.epoch_store(epoch).examples(pairs) for epoch in range(2)]
+    corpus.close()
+    assert count(corpus.store.examples(pairs)) == count(corpus.valid_examples) == 0
+    assert all(count(epoch) > 0.4 * len(pairs) for epoch in epochs)
+    sources = [[example.source.tolist() for example in epoch] for epoch in epochs]
+    assert sources[0] != sources[1]
+    plain = prepared(tiny_recipe, tmp_path / "plain")
+    assert (plain.tokenizer.term_ids, plain.drawn) == (None, None)
+
+
+def test_resumed_training_with_terms_is_bit_for_bit_the_uninterrupted_one(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    settings = *TERMS, "training.max_updates=24", "training.guided_alignment=0.5"
+    train_with(tiny_recipe, tmp_path / "whole", *settings)
+    for how, update in (("dies", 7), ("SIGTERM", 11), ("dies", 17)):
+        train_until(tiny_recipe, tmp_path / "stopped", update, how, *settings)
+    train_with(tiny_recipe, tmp_path / "stopped", *settings)
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
