@@ -109,24 +109,23 @@ class Match:
     """The term as the text has it."""
 
 
-def read_terms(path: Path) -> tuple[Term, ...]:
+def read_terms(path: Path | None) -> tuple[Term, ...]:
     """Read terms from UTF-8 with a tab between source term, target term and an optional note.
 
     Rows with the same source term are its translations. Blank lines are skipped. Raises DataError
-    with the line of a row that is no term, and for a file without one.
+    with the line of a row that is no term, and for a file without one; None has no terms.
     """
+    if path is None:
+        return ()
     content = b"".join(read_chunks(require_file(path))).removeprefix(b"\xef\xbb\xbf")
     rows: list[tuple[str, str]] = []
     for number, line in enumerate(content.split(b"\n"), start=1):
         place = f"{path}: line {number}"
         try:
             text = line.removesuffix(b"\r").decode()
-        except UnicodeDecodeError as error:
-            byte = line[error.start]
-            raise DataError(
-                f"{place} is not UTF-8 (byte 0x{byte:02x}); convert it with iconv"
-            ) from None
-        if not text.strip(" \u3000") or not text:
+        except UnicodeDecodeError:
+            raise DataError(f"{place} is not UTF-8; convert it with iconv") from None
+        if not text.strip(" "):
             continue
         cells = text.split("\t")
         if not 2 <= len(cells) <= 3:

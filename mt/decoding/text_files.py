@@ -25,7 +25,7 @@ from mt.data.corpus_files import (
     read_chunks,
     scan,
 )
-from mt.data.glossary import Glossary, read_terms
+from mt.data.glossary import read_terms
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
@@ -85,13 +85,13 @@ def translate_file(
     overrides before any work starts.
     """
     lines = _open_input(job)
-    terms = read_terms(job.glossary) if job.glossary else None
+    terms = read_terms(job.glossary)
     translator = load_for_files(run, overrides=overrides, device=device)
-    glossary = Glossary(terms, translator.direction) if terms else None
+    translator.use_glossary(terms)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        write_translations(translator, lines, job=job, out=out, report=report, glossary=glossary)
+        write_translations(translator, lines, job=job, out=out, report=report)
 
 
 def translate_shard(
@@ -107,7 +107,7 @@ def translate_shard(
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
-    terms = read_terms(job.glossary) if job.glossary else None
+    terms = read_terms(job.glossary)
     stored = StoredModel.read(run, overrides)
     check_n_best(job.n_best, stored.config.decoding)
     settings = {
@@ -124,23 +124,19 @@ def translate_shard(
 
     def load() -> Make:
         translator = load_stored_for_files(stored, device)
-        glossary = Glossary(terms, translator.direction) if terms else None
-        return partial(_windows_of, translator, job, glossary)
+        translator.use_glossary(terms)
+        return partial(_windows_of, translator, job)
 
     log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
 
 
-def _windows_of(
-    translator: Translator, job: FileJob, glossary: Glossary | None, lines: range
-) -> Iterator[Window]:
+def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[Window]:
     assert job.input is not None
     prefixes = read_lines(job.prefixes) if job.prefixes else None
     texts = islice(read_lines(job.input), lines.start, lines.stop)
     if prefixes is not None:
         prefixes = islice(prefixes, lines.start, lines.stop)
-    for window in translated_windows(
-        translator, texts, prefixes, job, first=lines.start, glossary=glossary
-    ):
+    for window in translated_windows(translator, texts, prefixes, job, first=lines.start):
         yield window if job.report else replace(window, texts=window.texts[:1])
 
 
@@ -194,7 +190,6 @@ def write_translations(
     job: FileJob,
     out: IO[bytes],
     report: IO[bytes] | None = None,
-    glossary: Glossary | None = None,
 ) -> None:
     """Write the translation of each line to `out`, in the job's form, and its status to `report`.
 
@@ -202,7 +197,7 @@ def write_translations(
     """
     prefixes = read_lines(job.prefixes) if job.prefixes else None
     with progress_bar(job.input) as bar:
-        for window in translated_windows(translator, lines, prefixes, job, glossary=glossary):
+        for window in translated_windows(translator, lines, prefixes, job):
             text, statuses = window.texts
             out.write(text)
             out.flush()
@@ -218,17 +213,12 @@ def translated_windows(
     job: FileJob,
     *,
     first: int = 0,
-    glossary: Glossary | None = None,
 ) -> Iterator[Window]:
     """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
     size = job.look_ahead or translator.look_ahead
     translations = translator.stream(
-        lines,
-        prefixes=prefixes,
-        n_best=job.n_best,
-        look_ahead=job.look_ahead,
-        glossary=glossary,
+        lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
     while window := list(islice(translations, size)):
         if first:
@@ -287,12 +277,13 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             }
             for alternative in translation.alternatives
         ]
+        uses = [use.as_record() for use in translation.terms]
         record = {
             "line": translation.line_number,
             "status": translation.status,
             "notes": translation.notes,
             "sentences": translation.sentences,
-            **_terms_record(translation),
+            **({"terms": uses} if uses else {}),
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
             "token_log_probs": log_probs if is_known else None,
@@ -300,11 +291,6 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             "alternatives": alternatives,
         }
         yield json.dumps(record, ensure_ascii=False) + "\n"
-
-
-def _terms_record(translation: Translation) -> dict[str, Any]:
-    uses = [use.as_record() for use in translation.terms]
-    return {"terms": uses} if uses else {}
 
 
 def _number_alignment(

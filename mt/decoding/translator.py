@@ -11,7 +11,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, as_terms
+from mt.data.glossary import Glossary, Term, as_terms
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
@@ -148,6 +148,8 @@ class Translator:
         few = line_shape is None or line_shape.sentences < _SENTENCES_PER_LINE
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
         self.line_shape = line_shape or LineShape(sentences=1.0)
+        self.glossary = Glossary((), direction)
+        """Terms for calls without a glossary of their own."""
         self.advice = ""
         """Advice for a faster translation, logged once before the first long search."""
 
@@ -179,6 +181,10 @@ class Translator:
         )
         translator.advice = advice
         return translator
+
+    def use_glossary(self, terms: Sequence[Term]) -> None:
+        """Use terms in all calls without a glossary of their own."""
+        self.glossary = Glossary(terms, self.direction)
 
     @property
     def look_ahead(self) -> int:
@@ -226,13 +232,18 @@ class Translator:
         as lines.
 
         `glossary` has terms: a Glossary, a mapping of source terms to a target term or several, or
-        pairs. Raises DataError for a row that is no term.
+        pairs; the default is that of `use_glossary`. Raises DataError for a row that is no term.
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        if not (glossary is None or isinstance(glossary, Glossary)):
+        if glossary is None:
+            glossary = self.glossary
+        elif not isinstance(glossary, Glossary):
             glossary = Glossary(as_terms(glossary), self.direction)
-        return self._stream(pairs, n_best, look_ahead or self.look_ahead, glossary)
+        terms = None
+        if glossary.terms:
+            terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
+        return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
         """Return the links between the words of each line and its best translation.
@@ -277,11 +288,8 @@ class Translator:
         pairs: Iterable[tuple[str, str]],
         n_best: int,
         look_ahead: int,
-        glossary: Glossary | None,
+        terms: Terms | None,
     ) -> Iterator[Translation]:
-        terms = None
-        if glossary is not None:
-            terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
         preparation = Preparation(
             self.tokenizer,
             self.decoding,

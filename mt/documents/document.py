@@ -12,7 +12,7 @@ from itertools import compress, islice, tee
 from pathlib import Path
 
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
-from mt.data.glossary import Glossary, read_terms
+from mt.data.glossary import read_terms
 from mt.decoding.alignment import Link
 from mt.decoding.text_files import (
     load_for_files,
@@ -260,12 +260,12 @@ def translate_document(
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
     inputs = [job.input and require_file(job.input), job.glossary]
     check_output_files([job.output, job.report], inputs)
-    terms = read_terms(job.glossary) if job.glossary else None
+    terms = read_terms(job.glossary)
     name = str(job.input or "stdin")
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
+    translator.use_glossary(terms)
     direction = translator.direction
-    glossary = Glossary(terms, direction) if terms else None
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
     total = _count_texts(document, options)
     if not total:
@@ -277,7 +277,7 @@ def translate_document(
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-            for translation, links in translate_texts(translator, texts, options, glossary):
+            for translation, links in translate_texts(translator, texts, options):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 bar.update()
@@ -310,14 +310,11 @@ def _count_texts(document: SourceDocument, options: Options) -> int:
 
 
 def translate_texts(
-    translator: Translator,
-    texts: Iterator[DocumentText],
-    options: Options,
-    glossary: Glossary | None = None,
+    translator: Translator, texts: Iterator[DocumentText], options: Options
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
     """Yield the translation of each text, with its links if the text has tags."""
     texts, copies = tee(texts)
-    translations = translator.stream((text.text for text in copies), glossary=glossary)
+    translations = translator.stream(text.text for text in copies)
     while window := list(islice(translations, translator.look_ahead)):
         has_links = [text.needs_links(options.target) for text in islice(texts, len(window))]
         links = iter(translator.find_links([*compress(window, has_links)]))

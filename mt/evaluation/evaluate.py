@@ -108,11 +108,6 @@ class EvaluationJob:
             "forced": forced,
         }
 
-    @property
-    def glossary_input(self) -> list[InputPath]:
-        """The glossary as an input of a passport, if there is one."""
-        return [("glossary", self.glossary)] if self.glossary else []
-
 
 @dataclass(frozen=True, slots=True)
 class OpenedSplit:
@@ -156,8 +151,8 @@ class OpenedSplit:
         if is_exported(self.run):
             record["quantization"] = read_exported(self.run).quantization
         models = list_model_files(self.run, decoding.ensemble)
-        inputs = [*hypotheses, *self.inputs, *job.glossary_input, *models]
-        write_passport(path, record, inputs)
+        terms = [("glossary", job.glossary)] if job.glossary else []
+        write_passport(path, record, [*hypotheses, *self.inputs, *terms, *models])
 
 
 def evaluate_run(
@@ -177,13 +172,13 @@ def evaluate_run(
 
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """
-    terms = read_terms(job.glossary) if job.glossary else None
+    terms = read_terms(job.glossary)
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     checks, language = opened.checks, opened.data.target_language
-    direction = Direction(opened.data.source_language, language)
-    glossary = None if terms is None else Glossary(terms, direction)
+    if terms:
+        opened.translator.use_glossary(terms)
     started_at = time.perf_counter()
-    translations = translate_pairs(opened.translator, opened.pairs, glossary)
+    translations = translate_pairs(opened.translator, opened.pairs)
     texts = [translation.text for translation in translations]
     evaluation = evaluate(
         texts,
@@ -210,9 +205,10 @@ def evaluate_run(
         hypotheses=hypotheses.name,
         references=tuple(text.name for text in opened.references),
     )
-    if glossary:
+    if terms:
         sources = [pair.source for pair in opened.pairs]
-        evaluation = replace(evaluation, terms=glossary.count(sources, texts))
+        counts = opened.translator.glossary.count(sources, texts)
+        evaluation = replace(evaluation, terms=counts)
     if not opened.is_finished:
         return evaluation.marked("model", "checkpoint")
     card = render_card(run)
@@ -398,10 +394,9 @@ def evaluate_files(
 
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
-    checks = job.make_checks()
-    if job.glossary and not sources:
+    checks, terms = job.make_checks(), read_terms(job.glossary)
+    if terms and not sources:
         raise UserError("`--glossary` needs the --sources of a file of translations")
-    terms = read_terms(job.glossary) if job.glossary else ()
     check_named_once(references)
     tokenizer = checks.check_tokenizer(target_language, tokenizer)
     scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
@@ -434,7 +429,7 @@ def evaluate_files(
     if passport:
         inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
         inputs += [("sources", sources)] if sources else []
-        inputs += job.glossary_input
+        inputs += [("glossary", job.glossary)] if job.glossary else []
         record = {**scores.as_record(), "settings": job.settings(tokenizer, checks.forced)}
         write_passport(passport, record, inputs)
     return scores

@@ -33,7 +33,7 @@ from mt.data.filters import (
     looks_tokenized,
     model_version,
 )
-from mt.data.glossary import Glossary, TermCounts
+from mt.data.glossary import TermCounts
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
@@ -308,10 +308,10 @@ def evaluate(
 
 
 def translate_pairs(
-    translator: Translator, pairs: Sequence[SentencePair], glossary: Glossary | None = None
+    translator: Translator, pairs: Sequence[SentencePair]
 ) -> tuple[Translation, ...]:
     """Translate the sources of pairs, with a progress bar."""
-    stream = translator.stream((pair.source for pair in pairs), glossary=glossary)
+    stream = translator.stream(pair.source for pair in pairs)
     progress = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
     return tuple(progress)
 

@@ -32,7 +32,7 @@ class LineOptions:
     links: bool = False
     """Find the aligned words, for the places of tags."""
     glossary: Glossary | None = None
-    """None: that of the batcher."""
+    """None: that of the translator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class LineAnswer:
     @property
     def text(self) -> TranslatedLine:
         """Return the best translation with its links."""
-        needs_review = self.translation.lacks_term
-        return TranslatedLine(self.translation.text, self.links or (), needs_review)
+        lacks_term = self.translation.lacks_term
+        return TranslatedLine(self.translation.text, self.links or (), lacks_term)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,22 +73,13 @@ class Batcher:
 
     Requests take turns. A request with more lines than fit into a batch returns to the end of the
     queue with the rest, so a short request waits for at most one batch of each earlier request. All
-    lines of a batch have the same `n_best`: a search for more hypotheses may find others, and an
-    answer must not depend on other requests. They have the same glossary, by default `glossary`.
-    Only one thread calls the translator, from `start` to `stop`. Cancelling a future removes its
-    waiting lines from the queue.
+    lines of a batch have the same glossary and `n_best`: a search for more hypotheses may find
+    others, and an answer must not depend on other requests. Only one thread calls the translator,
+    from `start` to `stop`. Cancelling a future removes its waiting lines from the queue.
     """
 
-    def __init__(
-        self,
-        translator: Translator,
-        metrics: Metrics,
-        *,
-        most_waiting: int,
-        glossary: Glossary | None = None,
-    ) -> None:
+    def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
         self.translator = translator
-        self.glossary = glossary
         self.metrics = metrics
         self.most_waiting = most_waiting
         self._requests: deque[_PendingRequest] = deque()
@@ -173,12 +164,9 @@ class Batcher:
 
     def _take(self, size: int) -> list[_Slice]:
         """Take up to `size` lines; requests with more lines move to the end of the queue."""
-        first = self._requests[0].options if self._requests else LineOptions()
-        alike = [
-            request
-            for request in self._requests
-            if request.options.n_best == first.n_best and request.options.glossary is first.glossary
-        ]
+        kinds = [(pending.options.n_best, pending.options.glossary) for pending in self._requests]
+        pairs = zip(self._requests, kinds, strict=True)
+        alike = [request for request, kind in pairs if kind == kinds[0]]
         batch: list[_Slice] = []
         for request in alike:
             lines = request.lines[request.taken : request.taken + size]
@@ -194,10 +182,9 @@ class Batcher:
 
     def _translate(self, batch: list[_Slice]) -> None:
         lines = [line for _, some_lines in batch for line in some_lines]
-        options = batch[0][0].options
-        glossary = self.glossary if options.glossary is None else options.glossary
+        n_best, glossary = batch[0][0].options.n_best, batch[0][0].options.glossary
         try:
-            stream = self.translator.stream(lines, n_best=options.n_best, glossary=glossary)
+            stream = self.translator.stream(lines, n_best=n_best, glossary=glossary)
             translations = list(stream)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mt.data.glossary import Glossary, read_terms
+from mt.data.glossary import read_terms
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.serving.batching import Batcher
@@ -52,32 +52,26 @@ def serve_run(  # noqa: PLR0913 - the options of a command
     `overrides` are `decoding.KEY=VALUE`; `glossary` is for requests without one. Raises UserError
     for an unavailable address, and the errors of `read_terms` and `Translator.load`.
     """
-    terms = read_terms(glossary) if glossary else None
+    terms = read_terms(glossary)
     with _bind(address) as listener:
         translator = Translator.load(run, overrides=overrides, device=device)
+        translator.use_glossary(terms)
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", address.host)
         name, access = run.resolve().name, replace(access, host=address.host.lower())
-        default = Glossary(terms, translator.direction) if terms else None
-        server = build_server(translator, name, limits=limits, access=access, glossary=default)
-        server.run(sockets=[listener])
+        build_server(translator, name, limits=limits, access=access).run(sockets=[listener])
 
 
 def build_server(
-    translator: Translator,
-    name: str,
-    *,
-    limits: Limits,
-    access: Access = NO_KEY_OWN_ORIGIN,
-    glossary: Glossary | None = None,
+    translator: Translator, name: str, *, limits: Limits, access: Access = NO_KEY_OWN_ORIGIN
 ) -> "Server":
     """Return a server to run on a bound socket."""
     counts = {"greedy": 0, "beam": translator.decoding.beam - 1}
     alternatives = counts.get(translator.decoding.search, MOST_ALTERNATIVES)
     limits = replace(limits, alternatives=min(alternatives, MOST_ALTERNATIVES))
     metrics = Metrics()
-    batcher = Batcher(translator, metrics, most_waiting=limits.waiting, glossary=glossary)
+    batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
     config = uvicorn.Config(
         build_app(batcher, metrics, name=name, limits=limits, access=access),
         loop="asyncio",

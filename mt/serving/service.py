@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
@@ -105,16 +105,6 @@ class AlternativeAnswer(BaseModel):
     score: float
 
 
-class TermAnswer(BaseModel):
-    """Term of the glossary in a text, and what became of it."""
-
-    source: str
-    target: str
-    fate: Literal["used", "inflected", "missed"]
-    way: Literal["model", "placed", ""]
-    """Written by the model, or put in place of other words."""
-
-
 class TextAnswer(BaseModel):
     """Translation of a text, with the line ends of the text."""
 
@@ -126,7 +116,8 @@ class TextAnswer(BaseModel):
     notes: list[str]
     alternatives: list[AlternativeAnswer]
     """Further translations, best first; empty for several lines, or several texts of HTML."""
-    terms: list[TermAnswer] = []
+    terms: list[dict[str, str]] = []
+    """Terms of the glossary in the text: source, target, fate and way of each."""
 
 
 class TranslationResponse(BaseModel):
@@ -488,9 +479,7 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         for position, line in enumerate(translations, start=1)
         for note in line.notes
     ]
-    terms = [
-        TermAnswer.model_validate(use.as_record()) for line in translations for use in line.terms
-    ]
+    terms = [use.as_record() for line in translations for use in line.terms]
 
     def refuse(positions: range, reason: str) -> None:
         notes.append(f"{text.unit} {positions[0]}: keeps its source: {reason}")

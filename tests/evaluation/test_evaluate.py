@@ -91,7 +91,7 @@ class Table:
         self.table = table
         self.decoding = DecodingConfig(beam=beam)
 
-    def stream(self, lines: Iterable[str], *, glossary: object) -> Iterator[Translation]:
+    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         for position, line in enumerate(lines, 1):
             notes = (f"{line} was split",) if len(line) > 5 else ()
             yield Translation(position, line, self.table[line], "ok", 0.0, notes)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from mt.data.glossary import Glossary
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
 from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits
@@ -103,14 +102,9 @@ class Client:
 
 @contextmanager
 def running(
-    translator: Translator,
-    access: Access = NO_KEY_OWN_ORIGIN,
-    glossary: Glossary | None = None,
-    **limits: int,
+    translator: Translator, access: Access = NO_KEY_OWN_ORIGIN, **limits: int
 ) -> Iterator[Client]:
-    server = build_server(
-        translator, "my run", limits=Limits(**limits), access=access, glossary=glossary
-    )
+    server = build_server(translator, "my run", limits=Limits(**limits), access=access)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.config.data import Direction
-from mt.data.glossary import Glossary, as_terms
+from mt.data.glossary import as_terms
 from mt.decoding.translator import Translator, load_translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import read_text
@@ -39,8 +38,9 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
 def test_terms_of_a_request_or_of_the_server_are_reported(
     serve: Serve, backwards: Build, engine: Any
 ) -> None:
-    default = Glossary(as_terms({"ab": "ba"}), Direction("en", "en"))
-    client = serve(backwards(), glossary=default)
+    translator = backwards()
+    translator.use_glossary(as_terms({"ab": "ba"}))
+    client = serve(translator)
     used = {"source": "ab", "target": "ba", "fate": "used", "way": "model"}
     missed = {"source": "cd", "target": "x", "fate": "missed", "way": ""}
 
@@ -50,7 +50,7 @@ def test_terms_of_a_request_or_of_the_server_are_reported(
         rows = answer["translations"]
         return [(row["text"], row["status"], row["terms"]) for row in rows]
 
-    plain = ("fe", "ok", [])
+    plain: tuple[str, str, list[dict[str, str]]] = ("fe", "ok", [])
     assert ask() == [("ba\ndc", "ok", [used]), plain]
     assert ask(glossary={"cd": ["x", "y"]}) == [("ba\ndc", "missed-term", [missed]), plain]
     assert ask(glossary=[["ab", "ba"], ["cd", "x"]])[0][2] == [used, missed]

@@ -40,8 +40,8 @@ Drawn = list[tuple[str, list[tuple[str, str]], str, str]]
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> PairStore:
     path = tmp_path_factory.mktemp("cache") / "pairs.arrow"
-    sides = [Rows.of(WORDS.encode([pair[side] for pair in PAIRS])) for side in (0, 1)]
-    write_store(path, [Chunk(*sides, LeftOut(0, 0, len(PAIRS)))])
+    source, target = (Rows.of(WORDS.encode([pair[side] for pair in PAIRS])) for side in (0, 1))
+    write_store(path, [Chunk(source, target, LeftOut(0, 0, len(PAIRS)))])
     return PairStore(path)
 
 
