@@ -10,8 +10,10 @@ makes a word a name: it is found as it is written, or in a word in capitals.
 import functools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,7 @@ _JOINED = (
     "\u200c\u200d\u00ad\u2060"
 )
 """Marks inside words that are no letters for regular expressions."""
+_UNSPACED = re.compile(f"[{UNSPACED}{_OTHER_HAN}]")
 _PIECE = re.compile(rf"[{UNSPACED}{_OTHER_HAN}]|(?:[^\W{UNSPACED}{_OTHER_HAN}]|[{_JOINED}])+|\S")
 """Character of a script without spaces, word, or mark."""
 _UNSEEN = re.compile("[\u00ad\u2060]")
@@ -304,35 +307,50 @@ class TermCounts:
         )
 
 
+@dataclass(frozen=True)
+class _Index:
+    """Places at which terms may be found."""
+
+    by_text: dict[str, list[int]] = field(default_factory=dict)
+    """Terms of scripts without spaces, by their text."""
+    lengths: dict[str, set[int]] = field(default_factory=dict)
+    """Numbers of pieces of these terms, by their first character."""
+    by_key: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Other terms and the place in them of their rarest word, by its keys."""
+
+
+@dataclass(frozen=True, eq=False)
 class Glossary:
     """Terms of a direction, to be found in source texts and checked in translations."""
 
-    def __init__(self, terms: Sequence[Term], direction: Direction) -> None:
-        self.terms = tuple(terms)
-        self.direction = direction
-        self._source, self._target = map(base_language, (direction.source, direction.target))
-        self._split = [_Pieces(term.source, self._source, is_term=True) for term in self.terms]
-        counts: dict[str, int] = {}
-        for pieces in self._split:
-            for word in set(pieces.folded):
-                counts[word] = counts.get(word, 0) + 1
-        self._by_text: dict[str, list[int]] = {}
-        """Terms of scripts without spaces, by their text."""
-        self._lengths: dict[str, list[int]] = {}
-        """Lengths of these terms by their first character, longest first."""
-        self._by_key: dict[str, list[tuple[int, int]]] = {}
-        """Other terms and the place in them of their rarest word, by its keys."""
+    terms: tuple[Term, ...]
+    direction: Direction
+
+    @property
+    def _source(self) -> str:
+        return base_language(self.direction.source)
+
+    @property
+    def _target(self) -> str:
+        return base_language(self.direction.target)
+
+    @cached_property
+    def _split(self) -> list[_Pieces]:
+        return [_Pieces(term.source, self._source, is_term=True) for term in self.terms]
+
+    @cached_property
+    def _index(self) -> _Index:
+        index = _Index()
+        counts = Counter(word for pieces in self._split for word in {*pieces.folded})
         for number, pieces in enumerate(self._split):
-            if all(_is_unspaced(word) for word in pieces.words):
-                text = "".join(pieces.folded)
-                self._by_text.setdefault(text, []).append(number)
-                lengths = self._lengths.setdefault(pieces.folded[0], [])
-                if len(pieces) not in lengths:
-                    lengths.append(len(pieces))
+            if all(map(_UNSPACED.match, pieces.words)):
+                index.by_text.setdefault("".join(pieces.folded), []).append(number)
+                index.lengths.setdefault(pieces.folded[0], set()).add(len(pieces))
                 continue
-            rarest = min(range(len(pieces)), key=lambda index: counts[pieces.folded[index]])
+            rarest = min(range(len(pieces)), key=lambda place: counts[pieces.folded[place]])
             for key in pieces.keys(rarest):
-                self._by_key.setdefault(key, []).append((number, rarest))
+                index.by_key.setdefault(key, []).append((number, rarest))
+        return index
 
     def find(self, text: str) -> list[Match]:
         """Return the terms in a text, in order: the longest at each place, without overlaps.
@@ -363,21 +381,21 @@ class Glossary:
     def _find_unspaced(self, pieces: _Pieces) -> Iterator[tuple[int, int, int, int]]:
         """Yield first piece, number of pieces, rank and number of each term."""
         for first, folded in enumerate(pieces.folded):
-            for count in self._lengths.get(folded, ()):
+            for count in self._index.lengths.get(folded, ()):
                 if first + count > len(pieces):
                     continue
                 text = "".join(pieces.folded[first : first + count])
-                for number in self._by_text.get(text, ()):
+                for number in self._index.by_text.get(text, ()):
                     rank = self._split[number].compare(pieces, first)
                     if rank is not None:
                         yield first, count, rank, number
 
     def _find_words(self, pieces: _Pieces) -> Iterator[tuple[int, int, int, int]]:
-        if not self._by_key:
-            return
         for place in range(len(pieces)):
             candidates = {
-                candidate for key in pieces.keys(place) for candidate in self._by_key.get(key, ())
+                candidate
+                for key in pieces.keys(place)
+                for candidate in self._index.by_key.get(key, ())
             }
             for number, rarest in candidates:
                 rank = self._split[number].compare(pieces, place - rarest)
@@ -443,7 +461,3 @@ class Glossary:
 
 def _is_in_capitals(text: str) -> bool:
     return text.isupper() and sum(map(str.isalpha, text)) > 1
-
-
-def _is_unspaced(piece: str) -> bool:
-    return re.match(f"[{UNSPACED}{_OTHER_HAN}]", piece) is not None

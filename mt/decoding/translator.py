@@ -182,7 +182,7 @@ class Translator:
         translator.advice = advice
         return translator
 
-    def use_glossary(self, terms: Sequence[Term]) -> None:
+    def use_glossary(self, terms: tuple[Term, ...]) -> None:
         """Use terms in all calls without a glossary of their own."""
         self.glossary = Glossary(terms, self.direction)
 
@@ -236,13 +236,14 @@ class Translator:
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        if glossary is None:
-            glossary = self.glossary
-        elif not isinstance(glossary, Glossary):
-            glossary = Glossary(as_terms(glossary), self.direction)
+        chosen = self.glossary
+        if isinstance(glossary, Glossary):
+            chosen = glossary
+        elif glossary is not None:
+            chosen = Glossary(as_terms(glossary), self.direction)
         terms = None
-        if glossary.terms:
-            terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
+        if chosen.terms:
+            terms = Terms(chosen, self.tokenizer, self.engine, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
