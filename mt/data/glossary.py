@@ -260,18 +260,17 @@ class _Pieces:
 
         0: as they are written, 1: in other case, 2: in another form; None: they do not.
         """
-        if first < 0 or first + len(self) > len(text):
+        last = first + len(self.words)
+        if first < 0 or last > len(text.words):
             return None
         worst = 0
-        for index, word in enumerate(self.words):
-            other = text.words[first + index]
+        for index, (word, other) in enumerate(zip(self.words, text.words[first:last], strict=True)):
             if word == other:
                 continue
-            if self.folded[index] == text.folded[first + index]:
-                rank = 1
-            elif self.keys(index).isdisjoint(text.keys(first + index)):
-                return None
-            else:
+            rank = 1
+            if self.folded[index] != text.folded[first + index]:
+                if self.keys(index).isdisjoint(text.keys(first + index)):
+                    return None
                 rank = 2
             is_name = word[1:] != word[1:].lower()
             if is_name and not (other.startswith(word) or (other.isupper() and len(other) > 1)):

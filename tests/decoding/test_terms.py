@@ -1,6 +1,8 @@
 """Terms of a glossary in translations: shown to the model, put in place, and reported."""
 
 import json
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -227,6 +229,31 @@ def test_files_are_translated_with_a_glossary(
         message = f"error: {terms}: line 1 has 1 column; write source term, tab, target term\n"
         assert (status, err) == (2, message)
         assert out.read_bytes() == before
+
+
+def test_share_of_the_terms_that_are_used_is_scored(
+    finished_run: Path, program: Program, tmp_path: Path
+) -> None:
+    terms, sources, references = (tmp_path / name for name in ("terms.tsv", "in.en", "in.de"))
+    terms.write_text("two\tzwei\nnine\tneun\nfive\tfünf\n")
+    sources.write_text("one two\nthree nine\nfour four\nnine two\n")
+    references.write_text("zwei eins\ndrei\nvier vier\nneun zwei\n")
+    text = ["evaluate", references, "--references", sources, "--target-language", "de"]
+    given = [*text, "--sources", sources, "--glossary", terms, "--allow", "swapped"]
+    status, out, err = program(*given)
+    assert status == 0, err
+    assert out.splitlines()[-1] == "terms: 3 of 4 used (75.0 %), 0 of them inflected"
+    status, _, err = program(*text, "--glossary", terms)
+    assert (status, "`--glossary` needs the --sources" in err) == (2, True)
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    status, out, err = program("evaluate", run, "--glossary", terms)
+    assert status == 0, err
+    last = r"terms: \d of \d used \(\d+\.\d %\), \d of them inflected"
+    assert re.fullmatch(last, out.splitlines()[-1])
+    record = json.loads((run / "evaluations" / "test.json").read_text())
+    assert "glossary" in [item["role"] for item in record["inputs"]]
+    assert set(record["terms"]) == {"matched", "used", "inflected"}
+    assert program("evaluate", run / "evaluations" / "test.json")[0] == 0
 
 
 def test_glossary_is_a_value_that_serves_several_calls() -> None:

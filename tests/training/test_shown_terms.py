@@ -14,6 +14,7 @@ from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.translator import load_translator
 from mt.training.data import TrainingData, prepare
 from mt.training.objectives import learn_table
 from mt.training.run_folder import RunFolder
@@ -153,3 +154,20 @@ def test_resumed_training_with_terms_is_bit_for_bit_the_uninterrupted_one(
         train_until(tiny_recipe, tmp_path / "stopped", update, how, *settings)
     train_with(tiny_recipe, tmp_path / "stopped", *settings)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
+
+
+def test_a_run_without_terms_is_continued_with_them(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    settings = *TERMS, f"training.init_from={finished_run}", "training.max_updates=4"
+    train_with(tiny_recipe, tmp_path / "run", *settings)
+    translator = load_translator(tmp_path / "run", device="cpu")
+    assert translator.tokenizer.term_ids is not None
+    glossary = {"two": "zwei", "nine": "neun"}
+    [translation] = translator.stream(["one two three four"], glossary=glossary)
+    first, last = translator.tokenizer.term_ids
+    [source] = [part.source for part in translation.alternatives[0].parts]
+    shown = source[source.index(first) + 1 : source.index(last)]
+    assert translator.tokenizer.source.decode(shown) == "zwei"
+    [use] = translation.terms
+    assert (use.source, use.target, use.fate in {"used", "missed"}) == ("two", "zwei", True)
