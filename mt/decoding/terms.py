@@ -26,7 +26,7 @@ class TermUse:
     source: str
     """The term as the line has it."""
     target: str
-    """The target term as the translation has it, or the preferred one that it lacks."""
+    """The target term as the translation has it; the preferred one if it is missed."""
     fate: Literal["used", "inflected", "missed"]
     """As the glossary has it, in another form, or not in the translation."""
     way: Literal["model", "placed", ""]

@@ -173,7 +173,7 @@ class _TermChoice:
                 yield other
 
 
-class _Words:
+class _WordTokens:
     """Words of tokenized text on one side."""
 
     def __init__(self, vocabulary: Vocabulary, rows: Rows) -> None:
@@ -227,8 +227,8 @@ def _find_pairs(
     table: TranslationTable,
 ) -> list[list[tuple[_Span, _Span]]]:
     """Return the pairs of a source word and a target word aligned with it alone, in each row."""
-    source_words = _Words(tokenizer.source, chunk.source)
-    target_words = _Words(tokenizer.target, chunk.target)
+    source_words = _WordTokens(tokenizer.source, chunk.source)
+    target_words = _WordTokens(tokenizer.target, chunk.target)
     found: list[list[tuple[_Span, _Span]]] = []
     for (source, target), (positions, probabilities) in zip(
         pairs, _align(chunk, table), strict=True
