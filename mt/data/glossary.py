@@ -1,21 +1,19 @@
 """Glossary: terms with their translations, found in texts of their languages.
 
-Words are compared without case. Two words are forms of one word if they are equal up to endings of
-one row of `_ENDINGS` for their language, after a stem of three letters or more. In languages
-without a row, a word of five letters or more may go on for up to two letters. Words with digits,
-and scripts without spaces between words, have one form. An upper-case letter after the first one
-makes a word a name: it is found as it is written, or in a word in capitals.
+Words are compared without case. A word of five letters or more has other forms: the words that
+begin with it and are at most two characters longer. They may lack its last vowel if five letters
+are before it. Shorter words, words with digits, and characters of scripts without spaces have one
+form. A word with a capital after its first letter is a name: it is found as it is written, or in
+capitals.
 """
 
 import functools
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mt.config.data import Direction
 from mt.data.corpus_files import read_chunks
@@ -26,71 +24,21 @@ from mt.languages import UNSPACED, base_language, in_lower_case, in_upper_case
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
-LONGEST = 200
-"""Characters of a term."""
-_ROWS = {
-    "en": "- s es ed ing|e es ed ing|y ies ied",
-    "de": "- e en em er es ern s n se sen ses nen|um en a|us en i",
-    "nl": "- e en s n es|um a",
-    "sv da nb nn no": "- a e ar er or n en et r t s na ne ene ens ets erna arna orna ers ernes",
-    "fr": "- e s es x|al aux ale ales|er e es ons ez ent é ée és ées|eux euse euses",
-    "es gl": "- s es|o a os as|z ces|ón ones|ar a an as o|er ir e en es",
-    "pt": "- s es|o a os as|m ns|ão ões ães ãos|l is|ar a am as o|er ir e em es",
-    "it": "o a i e|e i|co chi ca che|go ghi ga ghe|à|ù|are a ano i o|ere ire e ono",
-    "ro": "- ul i ii lui a e ele elor le lor uri urile urilor u ă ei",
-    "ru uk be bg mk sr": (
-        "- а о у е ы и і я ю ё ь й ї є ой ей ёй ою ею єю ом ем ём єм ам ям ами ями ах ях ов ев ёв "
-        "ів їв ів ию ья ью ьи ий ый ая яя ое ее ые ие ого его ому ему ым им ых их ыми ими ую юю "
-        "ия ии ию ией ием иям иями иях ей ев ове ові еві та то те ът ят"
-    ),
-    "pl cs sk sl hr bs": (
-        "- a ą á e ę é ě i í o u ů y ý ov ów ův ou om em ém ím ým am um ami emi imi ymi mi ach ech "
-        "ích ých ich ych ej ego emu ého ému ího ím owi owie ovi ové ie ia iu iem iami iach ii a go "
-        "mu oma ama ima og oga ome omu oj ih im"
-    ),
-    "el": (
-        "- ας α ες ης η ος ο ου ε οι ους ων ι ια ιου ιων ιδες ιδων εις εως εων υ ματος ματα ματων "
-        "μα εα ηδες αδες αδων οντας ει ουν ω"
-    ),
-    "lv lt": "- a ā ai ą as ā es e ē ei ę ė ės i ī į is io iu ių ys o os oje u ū ų us ui um am iem",
-    "fi et": "- a ä n na nä ta tä t ssa ssä sta stä lla llä lta ltä lle ksi en an än in ien ista d",
-    "hu": "- t k a e ja je ban ben ból ből ba be ra re nak nek val vel on en ön hoz hez ok ek ak",
-    "ar fa ur": "- ه ة ها هم ات ان ين ون ی ي های",
-    "hi mr ne": "- ा े ी ो ों ें ियाँ ियों याँ",
-    "ka": "- ი ს მა ის ად ით ები ების ებს ში ზე",
-}
-_ENDINGS = {
-    code: [["" if end == "-" else end for end in row.split()] for row in rows.split("|")]
-    for codes, rows in _ROWS.items()
-    for code in codes.split()
-}
-"""Groups of endings that one word may have, by language."""
-_TURKIC = re.compile(
-    "(?:l[ae]r)?(?:[ıiuü]m|[ıiuü]n|[ıiuü]m[ıiuü]z|[ıiuü]n[ıiuü]z|m|n|m[ıiuü]z|n[ıiuü]z|s?[ıiuü])?"
-    "(?:n?[dt][ae]n?|n?[ıiuü]n|[yn]?[ıiuüae]|y?l[ae])?(?:ki)?"
-)
-"""Number, possessor and case of a noun, in this order."""
-_SOFTENED = dict(zip("bcçdgğ", "pççtkk", strict=True))
-_FEWEST_LETTERS = 3
-"""Letters of a stem."""
-_PLAIN_STEM, _PLAIN_ENDING = 5, 2
-_HANGUL_STEM, _HANGUL_ENDING = 2, 3
-"""Syllables of a Korean noun, and of the particles after it."""
-_UMLAUTS = str.maketrans("äöü", "aou")
-_GREEK_ACCENTS = dict.fromkeys(map(ord, "\u0301\u0344"))
-_OTHER_HAN = "\U00020000-\U000323af"
-_JOINED = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
-    "\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0900-\u0963\u0966-\u0df3\u0f3e-\u0f7e"
-    "\u200c\u200d\u00ad\u2060"
+GlossaryRows = Mapping[str, str | Sequence[str]] | Iterable[Sequence[str]]
+"""Target term, or several, by source term; or pairs of a source term and a target term."""
+STEM, _LONGER = 5, 2
+"""Fewest letters of a stem, and most characters by which a form is longer than its word."""
+_VOWELS = frozenset("aeiouyаеиоуыэюяьіїєαεηιουωაეიოუ")
+_SAME, _OTHER_CASE, _OTHER_FORM, _OTHER_WORD = range(4)
+_UNSPACED = f"{UNSPACED}\U00020000-\U000323af"
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0f71-\u0f84\u00ad\u200c\u200d"
 )
 """Marks inside words that are no letters for regular expressions."""
-_UNSPACED = re.compile(f"[{UNSPACED}{_OTHER_HAN}]")
-_PIECE = re.compile(rf"[{UNSPACED}{_OTHER_HAN}]|(?:[^\W{UNSPACED}{_OTHER_HAN}]|[{_JOINED}])+|\S")
+_PIECE = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_MARKS}])+|\S")
 """Character of a script without spaces, word, or mark."""
-_UNSEEN = re.compile("[\u00ad\u2060]")
 _MARKUP = re.compile(r"</?[A-Za-z!][^<>]*>|&(?:[A-Za-z]+|#\d+|#x[\da-fA-F]+);")
-_Keys = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +58,26 @@ class Match:
     end: int
     text: str
     """The term as the text has it."""
+    is_first: bool
+    """True if no word of the text is before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermCounts:
+    """Terms that are in the sources of some translations, and in these."""
+
+    matched: int
+    """Terms of the sources, each as often as it occurs."""
+    used: int
+    """Terms of these that the translations have as the glossary does."""
+    inflected: int
+    """Terms that they have in another form."""
+
+    def as_text(self) -> str:
+        """Return the share of the terms that are used in one line."""
+        found = self.used + self.inflected
+        share = f" ({100 * found / self.matched:.1f} %)" if self.matched else ""
+        return f"terms: {found} of {self.matched} used{share}, {self.inflected} of them inflected"
 
 
 def read_terms(path: Path | None) -> tuple[Term, ...]:
@@ -121,33 +89,26 @@ def read_terms(path: Path | None) -> tuple[Term, ...]:
     if path is None:
         return ()
     content = b"".join(read_chunks(require_file(path))).removeprefix(b"\xef\xbb\xbf")
-    rows: list[tuple[str, str]] = []
+    rows = []
     for number, line in enumerate(content.split(b"\n"), start=1):
         place = f"{path}: line {number}"
         try:
             text = line.removesuffix(b"\r").decode()
         except UnicodeDecodeError:
             raise DataError(f"{place} is not UTF-8; convert it with iconv") from None
-        if not text.strip(" "):
-            continue
         cells = text.split("\t")
-        if not 2 <= len(cells) <= 3:
+        if text.strip(" ") and not 2 <= len(cells) <= 3:
             count = f"{len(cells)} column{'s' * (len(cells) > 1)}"
             raise DataError(f"{place} has {count}; write source term, tab, target term")
-        rows.append(_check_row(cells[0], cells[1], place))
+        if text.strip(" "):
+            rows.append((place, cells[0], cells[1]))
     if not rows:
         raise DataError(f"{path}: has no term; write source term, tab, target term in each line")
-    return _join_rows(rows)
+    return _check_rows(rows)
 
 
-def as_terms(
-    pairs: Mapping[str, str | Sequence[str]] | Iterable[Sequence[str]], name: str = "glossary"
-) -> tuple[Term, ...]:
-    """Return terms given as a mapping, or as pairs of source and target term.
-
-    A mapping may have a list of translations. Raises DataError for a row that is no term.
-    """
-    rows: list[tuple[str, str]] = []
+def as_terms(pairs: GlossaryRows, name: str = "glossary") -> tuple[Term, ...]:
+    """Return terms of a mapping or of pairs. Raises DataError for a row that is no term."""
     given: Iterable[Any] = pairs
     if isinstance(pairs, Mapping):
         given = (
@@ -155,167 +116,101 @@ def as_terms(
             for source, targets in pairs.items()
             for target in (targets if isinstance(targets, list | tuple) else [targets])
         )
+    rows = []
     for number, pair in enumerate(given, start=1):
         place = f"{name}: row {number}"
         is_pair = isinstance(pair, list | tuple) and len(pair) == 2
         if not (is_pair and all(isinstance(term, str) for term in pair)):
             raise DataError(f"{place} is no pair of a source term and a target term")
-        rows.append(_check_row(pair[0], pair[1], place))
-    return _join_rows(rows)
+        rows.append((place, *pair))
+    return _check_rows(rows)
 
 
-def _join_rows(rows: Iterable[tuple[str, str]]) -> tuple[Term, ...]:
-    targets: dict[str, dict[str, None]] = {}
-    for source, target in rows:
-        targets.setdefault(source, {})[target] = None
-    return tuple(Term(source, tuple(of_source)) for source, of_source in targets.items())
+def _check_rows(rows: Iterable[tuple[str, str, str]]) -> tuple[Term, ...]:
+    """Return the terms of rows with single spaces; raise DataError for a row that is none."""
+    terms: dict[str, dict[str, None]] = {}
+    for place, source, target in rows:
+        for side, cell in (("source", source), ("target", target)):
+            name = f"{place}: the {side} term"
+            copied = [part for part in copied_parts(cell) if any(map(str.isalnum, part))]
+            if not cell.strip():
+                raise DataError(f"{name} is empty")
+            if bad := [c for c in cell if unicodedata.category(c) in {"Cc", "Cs", "Zl", "Zp"}]:
+                raise DataError(f"{name} has the control character U+{ord(bad[0]):04X}; delete it")
+            if markup := _MARKUP.search(cell):
+                raise DataError(f"{name} has the markup `{markup[0]}`; write text alone")
+            if copied:
+                raise DataError(
+                    f"{name} has `{copied[0]}`, an address or placeholder, which comes through "
+                    "unchanged; leave it out"
+                )
+            if not any(map(str.isalpha, cell)):
+                raise DataError(f"{name} `{cell}` has no letter; numbers and marks need no term")
+        targets = terms.setdefault(" ".join(source.split()), {})
+        targets[" ".join(target.split())] = None
+    return tuple(Term(source, tuple(targets)) for source, targets in terms.items())
 
 
-def _check_row(source: str, target: str, place: str) -> tuple[str, str]:
-    """Return both terms with single spaces; raise DataError for a term that cannot be one."""
-    terms = []
-    for side, cell in (("source", source), ("target", target)):
-        term = " ".join(cell.split())
-        name = f"{place}: the {side} term"
-        if not term:
-            raise DataError(f"{name} is empty")
-        bad = [c for c in cell if unicodedata.category(c) in {"Cc", "Cs", "Zl", "Zp"}]
-        if bad:
-            raise DataError(f"{name} has the control character U+{ord(bad[0]):04X}; delete it")
-        if len(term) > LONGEST:
-            raise DataError(f"{name} has {len(term)} characters, at most {LONGEST} are possible")
-        if markup := _MARKUP.search(term):
-            raise DataError(f"{name} has the markup `{markup[0]}`; write text alone")
-        if copied := [part for part in copied_parts(term) if any(map(str.isalnum, part))]:
-            raise DataError(
-                f"{name} has `{copied[0]}`, an address or placeholder, which comes through "
-                "unchanged; leave it out"
-            )
-        if not any(map(str.isalpha, term)):
-            raise DataError(f"{name} `{term}` has no letter; numbers and marks need no term")
-        terms.append(term)
-    return terms[0], terms[1]
+class _Piece(NamedTuple):
+    """Word, mark, or character of a script without spaces."""
+
+    start: int
+    end: int
+    text: str
+    folded: str
+    """The text without case, in one form of its characters."""
+
+
+def _split(text: str, language: str) -> list[_Piece]:
+    return [
+        _Piece(*piece.span(), piece[0], _fold(piece[0], language))
+        for piece in _PIECE.finditer(text)
+    ]
+
+
+_split_term = functools.lru_cache(maxsize=1 << 14)(_split)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _fold(piece: str, language: str) -> str:
-    """Return a word without case, in one form of its characters."""
-    folded = in_lower_case(_UNSEEN.sub("", piece), language)
-    folded = unicodedata.normalize("NFKC", folded).casefold()
-    if language == "el":
-        folded = unicodedata.normalize("NFD", folded).translate(_GREEK_ACCENTS)
-    return "'" if folded == "’" else folded
+    lower = unicodedata.normalize("NFKC", in_lower_case(piece, language)).casefold()
+    return unicodedata.normalize("NFC", lower).replace("\u00ad", "").replace("’", "'") or piece
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _find_keys(word: str, language: str, *, is_term: bool) -> _Keys:
-    """Return a key for each stem that a folded word may have; forms of a word share one."""
-    if not all(c.isalpha() or unicodedata.category(c)[0] == "M" for c in word):
-        return frozenset({word})
-    return frozenset({word, *_list_stems(word, language, is_term=is_term)})
+def _find_stem(word: str) -> str | None:
+    """Return the start that the forms of a folded word have; None if it has one form.
+
+    Accents are no letters, and a syllable of Korean has two or three.
+    """
+    letters = unicodedata.normalize("NFD", word)
+    if not all(c.isalpha() or unicodedata.category(c)[0] == "M" for c in letters):
+        return None
+    count = sum(not unicodedata.combining(c) for c in letters)
+    last = unicodedata.normalize("NFD", word[-1])[0]
+    is_vowel = last in _VOWELS or unicodedata.category(last)[0] == "M"
+    if is_vowel and count > STEM:
+        return word[:-1]
+    return word if count >= STEM else None
 
 
-def _list_stems(word: str, language: str, *, is_term: bool) -> Iterator[str]:
-    length, ends = len(word), range(0)
-    if "\uac00" <= word[0] <= "\ud7a3":
-        ends = range(max(_HANGUL_STEM, length - _HANGUL_ENDING), length)
-    elif language in {"tr", "az"}:
-        for end in range(_FEWEST_LETTERS - 1, length + 1):
-            if _TURKIC.fullmatch(word, end):
-                yield word[: end - 1] + _SOFTENED.get(word[end - 1], word[end - 1]) + "-"
-    elif language not in _ENDINGS:
-        ends = range(max(_PLAIN_STEM, length - _PLAIN_ENDING), length)
-    yield from () if is_term else (word[:end] for end in ends)
-    for group, endings in enumerate(_ENDINGS.get(language, ())):
-        for ending in endings:
-            stem = word[: length - len(ending)]
-            if len(stem) >= _FEWEST_LETTERS and word.endswith(ending):
-                yield f"{stem}-{group}"
-                if language == "de" and ending in {"e", "er", "en", "ern"}:
-                    yield f"{stem.translate(_UMLAUTS)}-{group}"
+def _compare(word: _Piece, other: _Piece) -> int:
+    """Return how a word of a text differs from one of a term: not, in case, in form, altogether."""
+    if word.text == other.text:
+        return _SAME
+    is_name = word.text[1:] != word.text[1:].lower()
+    if is_name and not other.text.isupper():
+        return _OTHER_WORD
+    if word.folded == other.folded:
+        return _OTHER_CASE
+    return _OTHER_FORM if is_form(word.folded, other.folded) else _OTHER_WORD
 
 
-class _Pieces:
-    """Pieces of a text, and their keys where they are asked for."""
-
-    def __init__(self, text: str, language: str, *, is_term: bool = False) -> None:
-        self.spans = [piece.span() for piece in _PIECE.finditer(text)]
-        self.words = [text[start:end] for start, end in self.spans]
-        self.folded = [_fold(word, language) for word in self.words]
-        self._language, self._is_term = language, is_term
-        self._keys: dict[int, _Keys] = {}
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def keys(self, index: int) -> _Keys:
-        """Return the keys of a piece."""
-        if index not in self._keys:
-            word = self.folded[index]
-            self._keys[index] = _find_keys(word, self._language, is_term=self._is_term)
-        return self._keys[index]
-
-    def compare(self, text: "_Pieces", first: int) -> int | None:
-        """Return how these pieces stand in a text from a place on.
-
-        0: as they are written, 1: in other case, 2: in another form; None: they do not.
-        """
-        last = first + len(self.words)
-        if first < 0 or last > len(text.words):
-            return None
-        worst = 0
-        for index, (word, other) in enumerate(zip(self.words, text.words[first:last], strict=True)):
-            if word == other:
-                continue
-            rank = 1
-            if self.folded[index] != text.folded[first + index]:
-                if self.keys(index).isdisjoint(text.keys(first + index)):
-                    return None
-                rank = 2
-            is_name = word[1:] != word[1:].lower()
-            if is_name and not (other.startswith(word) or (other.isupper() and len(other) > 1)):
-                return None
-            worst = max(worst, rank)
-        return worst
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _split_term(term: str, language: str) -> _Pieces:
-    return _Pieces(term, language, is_term=True)
-
-
-@dataclass(frozen=True, slots=True)
-class TermCounts:
-    """Terms that are in the sources of some translations, and in these."""
-
-    matched: int = 0
-    """Terms of the sources, each as often as it occurs."""
-    used: int = 0
-    """Terms of these that the translations have as the glossary does."""
-    inflected: int = 0
-    """Terms that they have in another form."""
-
-    def as_text(self) -> str:
-        """Return the share of the terms that are used in one line."""
-        if not self.matched:
-            return "terms: none is in the sources"
-        found = self.used + self.inflected
-        share = f"{100 * found / self.matched:.1f} %"
-        return (
-            f"terms: {found} of {self.matched} used ({share}), {self.inflected} of them inflected"
-        )
-
-
-@dataclass(frozen=True)
-class _Index:
-    """Places at which terms may be found."""
-
-    by_text: dict[str, list[int]] = field(default_factory=dict)
-    """Terms of scripts without spaces, by their text."""
-    lengths: dict[str, set[int]] = field(default_factory=dict)
-    """Numbers of pieces of these terms, by their first character."""
-    by_key: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Other terms and the place in them of their rarest word, by its keys."""
+def is_form(word: str, other: str) -> bool:
+    """Test whether a word is a term and another one a form of it; both are in lower case."""
+    stem = _find_stem(word)
+    is_near = stem is not None and other.startswith(stem) and len(other) <= len(word) + _LONGER
+    return is_near and _find_stem(other) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,81 +220,64 @@ class Glossary:
     terms: tuple[Term, ...]
     direction: Direction
 
-    @property
-    def _source(self) -> str:
-        return base_language(self.direction.source)
+    @functools.cached_property
+    def _languages(self) -> tuple[str, str]:
+        return base_language(self.direction.source), base_language(self.direction.target)
 
-    @property
-    def _target(self) -> str:
-        return base_language(self.direction.target)
+    @functools.cached_property
+    def _trie(self) -> dict[str, Any]:
+        """Table by the stem of the first word, of tables by that of the next, and so on.
 
-    @cached_property
-    def _split(self) -> list[_Pieces]:
-        return [_Pieces(term.source, self._source, is_term=True) for term in self.terms]
-
-    @cached_property
-    def _index(self) -> _Index:
-        index = _Index()
-        counts = Counter(word for pieces in self._split for word in {*pieces.folded})
-        for number, pieces in enumerate(self._split):
-            if all(map(_UNSPACED.match, pieces.words)):
-                index.by_text.setdefault("".join(pieces.folded), []).append(number)
-                index.lengths.setdefault(pieces.folded[0], set()).add(len(pieces))
-                continue
-            rarest = min(range(len(pieces)), key=lambda place: counts[pieces.folded[place]])
-            for key in pieces.keys(rarest):
-                index.by_key.setdefault(key, []).append((number, rarest))
-        return index
+        At the end of a term, the empty key has the numbers of the terms.
+        """
+        trie: dict[str, Any] = {}
+        for number, term in enumerate(self.terms):
+            node = trie
+            for piece in _split(term.source, self._languages[0]):
+                node = node.setdefault(_find_stem(piece.folded) or piece.folded, {})
+            node.setdefault("", []).append(number)
+        return trie
 
     def find(self, text: str) -> list[Match]:
-        """Return the terms in a text, in order: the longest at each place, without overlaps.
+        """Return the terms in a text, in order: the longest first, without overlaps.
 
         Of several at one place, the one that is written as in the text goes first, then the first
         row. A term is not found inside a number, an address or a placeholder.
         """
-        pieces = _Pieces(text, self._source)
-        found = [*self._find_unspaced(pieces), *self._find_words(pieces)]
-        if not found:
-            return []
-        copied = verbatim_spans(text)
+        pieces = _split(text, self._languages[0])
+        candidates = []
+        for first in range(len(pieces)):
+            for number, end in self._walk(pieces, first):
+                words = _split_term(self.terms[number].source, self._languages[0])
+                rank = max(map(_compare, words, pieces[first:end]))
+                if rank < _OTHER_WORD:
+                    span = pieces[first].start, pieces[end - 1].end
+                    candidates.append((span[0] - span[1], span[0], rank, number))
+        copied = verbatim_spans(text) if candidates else []
         matches: list[Match] = []
-        end = 0
-        for first, count, _, number in sorted(found, key=lambda row: (row[0], -row[1], *row[2:])):
-            start, stop = pieces.spans[first][0], pieces.spans[first + count - 1][1]
-            is_inside = any(
-                a < stop and start < b and not start <= a < b <= stop for a, b in copied
-            )
-            is_inside = is_inside or (start, stop) in copied
+        for length, start, _, number in sorted(candidates):
+            end = start - length
+            overlaps = any(start < other.end and other.start < end for other in matches)
+            is_inside = any(a < end and start < b and not start <= a < b <= end for a, b in copied)
             # Vowel signs belong to the letter before them.
-            is_cut = stop < len(text) and unicodedata.category(text[stop])[0] == "M"
-            if start >= end and not is_inside and not is_cut:
-                matches.append(Match(self.terms[number], start, stop, text[start:stop]))
-                end = stop
-        return matches
+            is_cut = unicodedata.category(text[end : end + 1] or " ")[0] == "M"
+            if not (overlaps or is_inside or is_cut):
+                is_first = not any(map(str.isalnum, text[:start]))
+                matches.append(Match(self.terms[number], start, end, text[start:end], is_first))
+        return sorted(matches, key=lambda match: match.start)
 
-    def _find_unspaced(self, pieces: _Pieces) -> Iterator[tuple[int, int, int, int]]:
-        """Yield first piece, number of pieces, rank and number of each term."""
-        for first, folded in enumerate(pieces.folded):
-            for count in self._index.lengths.get(folded, ()):
-                if first + count > len(pieces):
-                    continue
-                text = "".join(pieces.folded[first : first + count])
-                for number in self._index.by_text.get(text, ()):
-                    rank = self._split[number].compare(pieces, first)
-                    if rank is not None:
-                        yield first, count, rank, number
-
-    def _find_words(self, pieces: _Pieces) -> Iterator[tuple[int, int, int, int]]:
-        for place in range(len(pieces)):
-            candidates = {
-                candidate
-                for key in pieces.keys(place)
-                for candidate in self._index.by_key.get(key, ())
-            }
-            for number, rarest in candidates:
-                rank = self._split[number].compare(pieces, place - rarest)
-                if rank is not None:
-                    yield place - rarest, len(self._split[number]), rank, number
+    def _walk(self, pieces: Sequence[_Piece], first: int) -> Iterator[tuple[int, int]]:
+        """Yield number and end of each term that may begin at a piece."""
+        nodes = [self._trie]
+        for end in range(first, len(pieces)):
+            word = pieces[end].folded
+            # A form is two characters longer than its word, and that one longer than its stem.
+            lengths = range(max(1, len(word) - _LONGER - 1), len(word) + 1)
+            keys = [word[:length] for length in lengths]
+            nodes = [node[key] for node in nodes for key in keys if key in node]
+            if not nodes:
+                return
+            yield from ((number, end + 1) for node in nodes for number in node.get("", ()))
 
     def locate(self, matches: Sequence[Match], translation: str) -> list[tuple[Span, bool] | None]:
         """Return the place in a translation of a target term of each match.
@@ -407,15 +285,30 @@ class Glossary:
         The second value is True for another form of the term; None: the translation lacks it. No
         two matches share a place.
         """
-        pieces = _Pieces(translation, self._target)
-        taken: set[int] = set()
+        pieces = _split(translation, self._languages[1]) if matches else []
         places: list[tuple[Span, bool] | None] = [None] * len(matches)
-        for is_other in (False, True):
+        taken: set[int] = set()
+        for worst in (_OTHER_CASE, _OTHER_FORM):
             for index, match in enumerate(matches):
-                if places[index] is None:
-                    span = self._take(match.term, pieces, taken, is_other=is_other)
-                    places[index] = span and (span, is_other)
+                run = None if places[index] else self._find_run(match, pieces, taken, worst)
+                if run:
+                    taken.update(run)
+                    span = pieces[run[0]].start, pieces[run[-1]].end
+                    places[index] = span, worst == _OTHER_FORM
         return places
+
+    def _find_run(
+        self, match: Match, pieces: Sequence[_Piece], taken: Set[int], worst: int
+    ) -> range | None:
+        """Return the free pieces that are a target term of a match, at most so different."""
+        for target in match.term.targets:
+            words = _split_term(target, self._languages[1])
+            for first in range(len(pieces) - len(words) + 1):
+                run = range(first, first + len(words))
+                is_free = taken.isdisjoint(run)
+                if is_free and max(map(_compare, words, pieces[first:])) <= worst:
+                    return run
+        return None
 
     def count(self, sources: Iterable[str], translations: Iterable[str]) -> TermCounts:
         """Count the terms of sources that their translations have."""
@@ -427,36 +320,21 @@ class Glossary:
         forms = [is_other for _, is_other in filter(None, places)]
         return TermCounts(len(places), forms.count(False), forms.count(True))
 
-    def _take(self, term: Term, pieces: _Pieces, taken: set[int], *, is_other: bool) -> Span | None:
-        for target in term.targets:
-            wanted = _split_term(target, self._target)
-            for first in range(len(pieces) - len(wanted) + 1):
-                place = range(first, first + len(wanted))
-                rank = wanted.compare(pieces, first)
-                if rank is not None and (rank == 2) == is_other and taken.isdisjoint(place):
-                    taken.update(place)
-                    return pieces.spans[first][0], pieces.spans[place[-1]][1]
-        return None
-
-    def write_target(self, match: Match, *, is_first: bool = False) -> str:
+    def write_target(self, match: Match, *, starts_sentence: bool) -> str:
         """Return the preferred target term of a match in the case that its place asks for.
 
-        It is in capitals if the text is and the term is not. It begins with a capital if it
-        `is_first` in its sentence, or if the text does and the source term does not.
+        It is in capitals if the text is and the term is not. It begins with a capital if it starts
+        the sentence, or if the text does inside a sentence and the source term does not.
         """
-        target, language = match.term.targets[0], self.direction.target
-        source = match.term.source
-        if _is_in_capitals(match.text) and not _is_in_capitals(source):
+        source, target, language = match.term.source, match.term.targets[0], self.direction.target
+        if match.text.isupper() and not source.isupper() and sum(map(str.isalpha, source)) > 1:
             return in_upper_case(target, language)
         is_name = target[1:] != target[1:].lower()
-        if not is_name and (is_first or (match.text[0].isupper() and source[0].islower())):
+        is_raised = match.text[0].isupper() and source[0].islower() and not match.is_first
+        if not is_name and (starts_sentence or is_raised):
             return in_upper_case(target[0], language) + target[1:]
         return target
 
     def split(self, translation: str) -> list[Span]:
         """Return the places of the words, marks and characters without spaces of a translation."""
-        return _Pieces(translation, self._target).spans
-
-
-def _is_in_capitals(text: str) -> bool:
-    return text.isupper() and sum(map(str.isalpha, text)) > 1
+        return [piece[:2] for piece in _split(translation, self._languages[1])]

@@ -11,14 +11,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mt.config.data import TERM_TAGS
 from mt.data.augmentation import Augmentation
 from mt.data.store import Chunk, PairStore, Rows, concatenate, join_stores, open_store, write_store
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
@@ -28,27 +28,14 @@ from mt.files import lock_file
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
+ShowTerms = Callable[[Chunk, np.random.SeedSequence], Chunk]
+"""Function that adds target terms, between tags, to the sources of a chunk."""
 _FORMAT = 2
 """Part of a folder's name; raised whenever the same seed draws other tokens."""
 _BLOCK_ROWS = 1024
 """Rows segmented at once; part of the format, since they share a generator."""
 SILENT_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
-
-
-class Change(Protocol):
-    """Change of some pairs in tokens, such as `mt.training.shown_terms.TermDrawing`."""
-
-    @property
-    def key(self) -> str:
-        """Text that differs for another change."""
-        ...
-
-    def apply(
-        self, chunk: Chunk, tokenizer: Tokenizer, seed: np.random.SeedSequence, *, max_tokens: int
-    ) -> Chunk:
-        """Return the changed chunk, which follows from the chunk and the seed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,14 +49,8 @@ class Sampling:
     seed: int
     augmentation: Augmentation | None = None
     """Changes of the text before it is cut into tokens."""
-    terms: Change | None = None
-    """Change that shows target terms in sources."""
-
-    @property
-    def key(self) -> list[Any]:
-        """Values that determine the draws, for JSON."""
-        plain = [*astuple(replace(self, terms=None))][:-1]
-        return [*plain, self.terms.key] if self.terms else plain
+    terms: tuple[float | str, ...] = ()
+    """Values that determine the terms that are shown."""
 
 
 def draw_store(
@@ -78,6 +59,7 @@ def draw_store(
     sampling: Sampling,
     epoch: int,
     *,
+    show_terms: ShowTerms | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> PairStore:
     """Return the pairs of a store in the tokens of an epoch, drawn unless the cache has them.
@@ -104,11 +86,11 @@ def draw_store(
                 *seeds, third, fourth = np.random.SeedSequence(
                     [sampling.seed, epoch], spawn_key=(index,)
                 ).spawn(4)
-                limit = sampling.max_tokens
                 if changes := sampling.augmentation:
+                    limit = sampling.max_tokens
                     chunk = changes.apply(chunk, tokenizer, third, max_tokens=limit)
-                if sampling.terms:
-                    chunk = sampling.terms.apply(chunk, tokenizer, fourth, max_tokens=limit)
+                if show_terms:
+                    chunk = show_terms(chunk, fourth)
                 yield Chunk(
                     source.draw(chunk.source, seeds[0], max_tokens=sampling.max_tokens),
                     target.draw(chunk.target, seeds[1], max_tokens=sampling.max_tokens),
@@ -121,20 +103,25 @@ def draw_store(
 
 def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
     """Return the file of `draw_store`; the name of `store` identifies corpus and tokenizer."""
-    key = json.dumps([_FORMAT, store.path.name, *sampling.key])
+    key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
 
 
 def open_drawn(
-    stores: Sequence[PairStore], tokenizer: Tokenizer, sampling: Sampling, *, epochs: int | None
+    stores: Sequence[PairStore],
+    tokenizer: Tokenizer,
+    sampling: Sampling,
+    *,
+    epochs: int | None,
+    show_terms: ShowTerms | None = None,
 ) -> "DrawnEpochs | None":
     """Return the epochs that `sampling` draws; None if it changes nothing.
 
     Raises ConfigError for a tokenizer whose algorithm has no subword dropout.
     """
-    changes = sampling.augmentation, sampling.terms
-    if not sampling.source and not sampling.target and not any(changes):
+    changes = sampling.source, sampling.target, sampling.augmentation, show_terms
+    if not any(changes):
         return None
     sides = (sampling.source, tokenizer.source), (sampling.target, tokenizer.target)
     if any(dropout and vocabulary.algorithm != "bpe" for dropout, vocabulary in sides):
@@ -142,7 +129,7 @@ def open_drawn(
             "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
             "unigram model; remove the key"
         )
-    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs)
+    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs, show_terms=show_terms)
 
 
 @dataclass(eq=False)
@@ -157,6 +144,7 @@ class DrawnEpochs:
     sampling: Sampling
     epochs: int | None
     """Length of the run, if known."""
+    show_terms: ShowTerms | None = None
     _drawn: dict[int, Future[PairStore]] = field(default_factory=dict, init=False)
 
     def open(self, epoch: int) -> PairStore:
@@ -188,7 +176,7 @@ class DrawnEpochs:
             # The interpreter waits for this thread once the main thread has ended.
             return self._drawn.get(epoch) is not drawn or not threading.main_thread().is_alive()
 
-        draw = partial(draw_store, is_cancelled=is_cancelled)
+        draw = partial(draw_store, show_terms=self.show_terms, is_cancelled=is_cancelled)
         try:
             stores = [draw(store, self.tokenizer, self.sampling, epoch) for store in self.stores]
             drawn.set_result(join_stores(stores))
@@ -223,7 +211,10 @@ class BpeDropout:
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         """Take the probability to skip a merge; 0 draws nothing."""
         size, texts = len(vocabulary), vocabulary.texts()
-        self._dropout = dropout
+        self._dropout, self._term_tags = (
+            dropout,
+            [vocabulary.tags.get(tag, -1) for tag in TERM_TAGS],
+        )
         self._ids = {text: token for token, text in texts.items()}
         self._scores = np.array([vocabulary.processor.get_score(token) for token in range(size)])
         self._spelling = Rows.of([self._spell(token, texts.get(token)) for token in range(size)])
@@ -256,24 +247,30 @@ class BpeDropout:
             row_starts = symbols.offsets[plain.offsets]
             begins = self._begins_word[symbols.values]
             begins[row_starts[:-1]] = True
-            tokens = self._segment(symbols.values, begins, random)
+            opened, closed = (np.cumsum(symbols.values == tag) for tag in self._term_tags)
+            # Shown terms are cut as in targets, which the model copies them to.
+            dropout = np.where(opened > closed, 0.0, self._dropout)
+            tokens = self._segment(symbols.values, begins, dropout, random)
             counts = np.append(0, np.cumsum(tokens >= 0))
             both = concatenate([Rows(tokens[tokens >= 0], counts[row_starts]), plain])
             too_long = both.lengths[: len(plain)] > max_tokens
             drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
         return concatenate(drawn)
 
-    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
+    def _segment(
+        self, ids: Ids, begins: Flags, dropout: NDArray[np.floating], random: np.random.Generator
+    ) -> Ids:
         """Return [N] the token that begins at each of the symbols `ids`, or -1.
 
         `begins` [N] is True at the first symbol of each word; no token crosses that border.
+        `dropout` [N] is the probability to skip a merge of a symbol and the next.
         """
         tokens = np.full(len(ids), -1, np.int32)
         word, at = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
             merged = self._merges.find(ids[:-1], ids[1:])
             merges = (merged >= 0) & (word[:-1] == word[1:])
-            merges &= random.random(len(merges)) >= self._dropout
+            merges &= random.random(len(merges)) >= dropout[:-1]
             (merges,) = np.nonzero(merges)
             merges = merges[np.lexsort((merges, -self._scores[merged[merges]], word[merges]))]
             best = merges[np.diff(word[merges], prepend=-1) > 0]  # one merge in each word
@@ -281,5 +278,5 @@ class BpeDropout:
             tokens[at[~stays]] = ids[~stays]
             ids[best] = merged[best]
             stays[best + 1] = False
-            ids, word, at = ids[stays], word[stays], at[stays]
+            ids, word, at, dropout = (row[stays] for row in (ids, word, at, dropout))
         return tokens

@@ -284,16 +284,19 @@ class Tokenizer:
         first, last = map(self.source.tags.get, TERM_TAGS)
         return None if first is None or last is None else (first, last)
 
-    def encode_terms(self, terms: Sequence[str]) -> list[list[int]]:
-        """Return the source tokens of target terms, cut as inside a target text.
+    def show_term(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
+        """Return the tokens of a source term and, behind it, of its target term between tags."""
+        assert self.term_ids is not None, "the vocabulary has the tags of terms"
+        return [*source, self.term_ids[0], *target, self.term_ids[1]]
+
+    def encode_term(self, term: str) -> list[int]:
+        """Return the source tokens of a target term, cut as inside a target text.
 
         A space is in front, but for scripts without spaces between words.
         """
-        inner = {term for term in terms if is_unspaced(term[:1] or " ")}
-        return [
-            (self.source.inside if term in inner else self.source.processor).encode(escape(term))
-            for term in terms
-        ]
+        processor = self.source.inside if is_unspaced(term[0]) else self.source.processor
+        ids: list[int] = processor.encode(escape(normalize_target(term)))
+        return ids
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target line: its tag if there is one, the text, EOS."""

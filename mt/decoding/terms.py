@@ -26,13 +26,13 @@ class TermUse:
     source: str
     """The term as the line has it."""
     target: str
-    """The target term as the translation has it; the preferred one if it is missed."""
+    """The target term as the translation has it, or the preferred one that it lacks."""
     fate: Literal["used", "inflected", "missed"]
     """As the glossary has it, in another form, or not in the translation."""
     way: Literal["model", "placed", ""]
     """Written by the model, or put in place of other words; empty if missed."""
     link: Link | None = None
-    """Places of both in the line and its translation."""
+    """Places in the line and in its translation, unless missed."""
 
     def as_text(self) -> str:
         """Return the use as part of a report."""
@@ -41,13 +41,17 @@ class TermUse:
 
     def as_record(self) -> dict[str, str]:
         """Return the use as plain data."""
-        return {name: getattr(self, name) for name in ("source", "target", "fate", "way")}
+        return {key: getattr(self, key) for key in ("source", "target", "fate", "way")}
 
 
 def describe_missed(uses: Sequence[TermUse]) -> str:
     """Return a note on the terms that a translation lacks, or nothing."""
     missed = [f"{use.target}` for `{use.source}" for use in uses if use.fate == "missed"]
     return f"terms not in the translation: {listed(missed)}" if missed else ""
+
+
+_Places = Sequence[tuple[Match, tuple[Span, bool] | None]]
+"""Terms of a text, and their places in its translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,126 +70,101 @@ class Terms:
         They are unchanged for a model that did not learn terms. A term is left out if there are
         too many tokens, or if it has unknown characters.
         """
-        tags = self.tokenizer.term_ids
-        matches = self.glossary.find(text) if tags else []
-        if tags is None or not matches:
-            return ids
-        tokens = source_tokens(text, self.tokenizer)
-        targets = [
-            self.glossary.write_target(match, is_first=_is_first(text, match.start))
-            for match in matches
-        ]
+        matches = self.glossary.find(text) if self.tokenizer.term_ids else []
+        owners = source_tokens(text, self.tokenizer) if matches else []
         shown, copied = list[int](), 0
-        free = self.longest_source - len(ids)
-        for match, term in zip(matches, self.tokenizer.encode_terms(targets), strict=True):
-            visible = len("".join(text[: match.end].split()))
-            end = max((n for of_one in tokens[:visible] for n in of_one), default=-1) + 1
-            if len(term) + 2 <= free and end and UNK not in term:
-                shown += [*ids[copied:end], tags[0], *term, tags[1]]
-                copied = max(copied, end)
-                free -= len(term) + 2
-        return [*shown, *ids[copied:]]
+        for match in matches:
+            target = self.glossary.write_target(match, starts_sentence=match.is_first)
+            term = self.tokenizer.encode_term(target)
+            first, last = (len("".join(text[:place].split())) for place in (match.start, match.end))
+            tokens = {token for of_one in owners[first:last] for token in of_one if token >= copied}
+            rest = len(ids) - copied + len(term) + 2
+            if tokens and len(shown) + rest <= self.longest_source and UNK not in term:
+                start, end = min(tokens), max(tokens) + 1
+                shown += [*ids[copied:start], *self.tokenizer.show_term(ids[start:end], term)]
+                copied = end
+        return [*shown, *ids[copied:]] if shown else ids
 
-    def place(self, parts: Sequence[TranslatedPart]) -> list[tuple[TranslatedPart, Counter[str]]]:
-        """Return translations with the terms that they lack, and count these terms.
+    def place(self, parts: Sequence[TranslatedPart]) -> list[tuple[TranslatedPart, list[str]]]:
+        """Return translations with the terms that they lack, and these terms.
 
         A term replaces the words aligned with its source term, unless these have a part in another
         term, a number, an address or a placeholder. Without such words it stays missing.
         """
-        placed = [(part, Counter[str]()) for part in parts]
-        lacking: dict[int, tuple[list[Match], list[tuple[Span, bool] | None]]] = {}
-        for index, part in enumerate(parts):
+        terms: list[_Places] = []
+        for part in parts:
             matches = self.glossary.find(part.source_text)
-            places = self.glossary.locate(matches, part.text) if matches else []
-            if None in places:
-                lacking[index] = matches, places
-        links = align_words([parts[index] for index in lacking], self.engine, self.tokenizer)
-        for (index, (matches, places)), of_part in zip(lacking.items(), links, strict=True):
-            if of_part:
-                placed[index] = self._replace(parts[index], matches, places, of_part)
-        return placed
+            places = self.glossary.locate(matches, part.text)
+            terms.append([*zip(matches, places, strict=True)])
+        lacking = [i for i, of_part in enumerate(terms) if any(not place for _, place in of_part)]
+        aligned = align_words([parts[index] for index in lacking], self.engine, self.tokenizer)
+        links = dict(zip(lacking, aligned, strict=True))
+        return [
+            self._replace(part, terms[index], links.get(index) or ())
+            for index, part in enumerate(parts)
+        ]
 
     def _replace(
-        self,
-        part: TranslatedPart,
-        matches: Sequence[Match],
-        places: Sequence[tuple[Span, bool] | None],
-        links: Sequence[Link],
-    ) -> tuple[TranslatedPart, Counter[str]]:
+        self, part: TranslatedPart, terms: _Places, links: Sequence[Link]
+    ) -> tuple[TranslatedPart, list[str]]:
         text, written = part.text, self.tokenizer.decode_target(part.hypothesis.ids)
         [spans] = map_spans_to_line([[link.target for link in links]], [written], text)
-        pairs = [(link.source, span) for link, span in zip(links, spans, strict=True) if span]
-        occupied = [*verbatim_spans(text), *(place[0] for place in places if place)]
-        pieces = self.glossary.split(text)
-        placed, counts = text, Counter[str]()
-        edits: list[tuple[Span, str]] = []
-        for match, place in zip(matches, places, strict=True):
-            run = None if place else _find_run(match, pieces, pairs, text)
-            if run and not any(run[0] < end and start < run[1] for start, end in occupied):
-                edits.append((run, self._write(match, part, run[0])))
-                occupied.append(run)
-        for (start, end), target in sorted(edits, reverse=True):
-            placed = placed[:start] + target + placed[end:]
-            counts[target] += 1
-        return replace(part, text=placed), counts
+        pairs = [(span, link.source) for span, link in zip(spans, links, strict=True) if span]
+        words: list[tuple[Span, Span]] = []
+        for start, end in self.glossary.split(text):
+            owners = [source for (first, last), source in pairs if first <= start < last]
+            words.append(((start, end), owners[0] if owners else (0, 0)))
+        occupied = [*verbatim_spans(text), *(place[0] for _, place in terms if place)]
+        edits: list[tuple[int, int, str]] = []
+        for match, place in terms:
+            start, end = (0, 0) if place else _find_words(match, words, text)
+            if start < end and not any(start < last and first < end for first, last in occupied):
+                is_first = not any(map(str.isalnum, text[:start])) and text[start].isupper()
+                target = self.glossary.write_target(match, starts_sentence=is_first)
+                edits.append((start, end, target))
+                occupied.append((start, end))
+        for start, end, target in sorted(edits, reverse=True):
+            text = text[:start] + target + text[end:]
+        return replace(part, text=text), [target for *_, target in edits]
 
-    def _write(self, match: Match, part: TranslatedPart, start: int) -> str:
-        """Return the target term of a match for a place in a translation."""
-        is_first = _is_first(part.text, start) and part.text[start].isupper()
-        is_word = match.text[1:] == match.text[1:].lower()
-        if is_word and not is_first and _is_first(part.source_text, match.start):
-            # A capital at the start of a sentence is not that of the word.
-            match = replace(match, text=match.text[:1].lower() + match.text[1:])
-        return self.glossary.write_target(match, is_first=is_first)
-
-    def judge(self, line: str, translation: str, placed: Counter[str]) -> tuple[TermUse, ...]:
+    def judge(self, line: str, translation: str, placed: Sequence[str]) -> tuple[TermUse, ...]:
         """Return what became of each term of a line in its translation.
 
-        `placed` counts the target terms that were put into it.
+        `placed` are the target terms that were put into it.
         """
+        left, uses = Counter(map(str.casefold, placed)), []
         matches = self.glossary.find(line)
-        if not matches:
-            return ()
-        left = Counter({target.casefold(): count for target, count in placed.items()})
-        uses = []
         for match, place in zip(matches, self.glossary.locate(matches, translation), strict=True):
             if place is None:
                 uses.append(TermUse(match.text, match.term.targets[0], "missed", ""))
                 continue
             span, is_other = place
             target = translation[slice(*span)]
+            is_placed = left[target.casefold()] > 0
             left[target.casefold()] -= 1
-            way: Literal["model", "placed"]
-            way = "placed" if left[target.casefold()] >= 0 else "model"
-            fate: Literal["used", "inflected"] = "inflected" if is_other else "used"
             link = Link((match.start, match.end), span)
-            uses.append(TermUse(match.text, target, fate, way, link))
+            fate: Literal["used", "inflected"] = "inflected" if is_other else "used"
+            uses.append(TermUse(match.text, target, fate, "placed" if is_placed else "model", link))
         return tuple(uses)
 
 
-def _is_first(text: str, start: int) -> bool:
-    return not any(map(str.isalnum, text[:start]))
+def _find_words(match: Match, words: Sequence[tuple[Span, Span]], text: str) -> Span:
+    """Return the longest run of words that are aligned with a source term, as a part of a text.
 
-
-def _find_run(
-    match: Match, pieces: Sequence[Span], pairs: Sequence[tuple[Span, Span]], text: str
-) -> Span | None:
-    """Return the longest run of words that are aligned with a source term more than with others."""
-    own = Counter[int]()
-    for (start, end), (first, last) in pairs:
-        is_own = start < match.end and match.start < end
-        for index, (begin, stop) in enumerate(pieces):
-            own[index] += (1 if is_own else -1) * max(0, min(last, stop) - max(first, begin))
-    runs: list[list[int]] = [[]]
-    for index, (start, end) in enumerate(pieces):
-        if own[index] > 0 and any(map(str.isalnum, text[start:end])):
-            runs[-1].append(index)
+    The words have the places of their source tokens. The run has as many words as the term,
+    because models align articles and the like with the word after them.
+    """
+    runs: list[list[Span]] = [[]]
+    for (start, end), (first, last) in words:
+        if first < match.end and match.start < last and any(map(str.isalnum, text[start:end])):
+            runs[-1].append((start, end))
         else:
             runs.append([])
-    longest = max(runs, key=lambda run: sum(own[index] for index in run))
-    # Models align articles and the like with the word after them.
-    count = max(len(target.split()) for target in (match.text, *match.term.targets[:1]))
-    if len(longest) > count and not any(is_unspaced(text[pieces[at][0]]) for at in longest):
-        windows = [longest[at : at + count] for at in range(len(longest) - count + 1)]
-        longest = max(windows[::-1], key=lambda run: pieces[run[-1]][1] - pieces[run[0]][0])
-    return (pieces[longest[0]][0], pieces[longest[-1]][1]) if longest else None
+    count = max(len(term.split()) for term in (match.text, match.term.targets[0]))
+    count = len(words) if any(map(is_unspaced, text)) else count
+    windows = [
+        (run[first][0], run[first : first + count][-1][1])
+        for run in runs
+        for first in range(max(min(1, len(run)), len(run) - count + 1))
+    ]
+    return max(windows, key=lambda window: window[1] - window[0], default=(0, 0))

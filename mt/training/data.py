@@ -4,7 +4,7 @@ import logging
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -51,8 +51,6 @@ class TrainingData:
     source_language: str
     target_tokens_per_update: int
     seed: int
-    learn_table: Callable[[], TranslationTable]
-    """Function that returns the table of token translations, learned at its first call."""
     drawn: DrawnEpochs | None = None
     """Stores by epoch, if a key asks for other tokens in each."""
 
@@ -87,10 +85,10 @@ class TrainingData:
         lines = [self.tokenizer.decode_source(example.source.tolist()) for example in examples]
         return line_shape(lines, self.source_language)
 
-    @property
+    @cached_property
     def translation_table(self) -> TranslationTable:
-        """Table of token translations, for guided alignment, initial embeddings and terms."""
-        return self.learn_table()
+        """Table of token translations, for guided alignment, initial embeddings and shown terms."""
+        return learn_table(self.store)
 
     @property
     def vocabularies(self) -> tuple[int, int]:
@@ -276,17 +274,21 @@ def _open_data(
     )
     stores = [*parts.values()]
     store = join_stores(stores)
-    table = cache(partial(learn_table, store))
-    names = tuple(part.path.name for part in stores)
-    share = config.data.terms
+    show_terms, terms = None, tuple[float | str, ...]()
+    if config.data.terms:
+        drawing = TermDrawing(
+            tokenizer, config.data.max_tokens, lambda: data.translation_table, config.data.terms
+        )
+        names = (part.path.name for part in stores)
+        show_terms, terms = drawing.draw, (*drawing.shares, *names)
     sampling = Sampling(
         *config.tokenizer.subword_dropout,
         config.data.max_tokens,
         config.seed,
         AUGMENTATIONS[config.data.augmentation],
-        TermDrawing(share, names, table) if share else None,
+        terms,
     )
-    return TrainingData(
+    data = TrainingData(
         tokenizer=tokenizer,
         store=store,
         parts=parts,
@@ -296,9 +298,15 @@ def _open_data(
         source_language=config.data.source_language,
         target_tokens_per_update=config.training.target_tokens_per_update,
         seed=config.seed,
-        learn_table=table,
-        drawn=open_drawn(stores, tokenizer, sampling, epochs=config.training.max_epochs),
+        drawn=open_drawn(
+            stores,
+            tokenizer,
+            sampling,
+            epochs=config.training.max_epochs,
+            show_terms=show_terms,
+        ),
     )
+    return data
 
 
 def warn_about_corpora(checks: Mapping[str, QuickCheck], folder: RunFolder) -> None:
