@@ -2,9 +2,10 @@
 
 import os
 import signal
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -205,6 +206,7 @@ def serve(
     modules = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
     if any(find_spec(module) is None for module in modules):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
+    from mt.decoding.translator import Translator
     from mt.serving.requests import Limits, read_access
     from mt.serving.server import Address, serve_run
 
@@ -213,5 +215,5 @@ def serve(
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     address = Address(host, port)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
-    keys: dict[str, Any] = {"overrides": checked, "device": device, "glossary": glossary}
-    serve_run(run, address, limits=limits, access=access, **keys)
+    load = partial(Translator.load, overrides=checked, device=device)
+    serve_run(run, address, limits=limits, access=access, load=load, glossary=glossary)

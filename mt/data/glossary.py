@@ -10,8 +10,9 @@ capitals.
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,8 @@ from mt.data.corpus_files import read_chunks
 from mt.data.verbatim import copied_parts, verbatim_spans
 from mt.errors import DataError
 from mt.files import require_file
-from mt.languages import UNSPACED, base_language, in_lower_case, in_upper_case
+from mt.languages import UNSPACED, in_lower_case, in_upper_case
+from mt.tables import make_printable
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
@@ -38,7 +40,11 @@ _MARKS = (
 """Marks inside words that are no letters for regular expressions."""
 _PIECE = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_MARKS}])+|\S")
 """Character of a script without spaces, word, or mark."""
-_MARKUP = re.compile(r"</?[A-Za-z!][^<>]*>|&(?:[A-Za-z]+|#\d+|#x[\da-fA-F]+);")
+_NO_TEXT = re.compile(
+    r"</?[A-Za-z!][^<>]*>|&(?:[A-Za-z]+|#\d+|#x[\da-fA-F]+);"
+    "|[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+)
+"""Markup, or a control character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +68,6 @@ class Match:
     """True if no word of the text is before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TermCounts:
-    """Terms that are in the sources of some translations, and in these."""
-
-    matched: int
-    """Terms of the sources, each as often as it occurs."""
-    used: int
-    """Terms of these that the translations have as the glossary does."""
-    inflected: int
-    """Terms that they have in another form."""
-
-    def as_text(self) -> str:
-        """Return the share of the terms that are used in one line."""
-        found = self.used + self.inflected
-        share = f" ({100 * found / self.matched:.1f} %)" if self.matched else ""
-        return f"terms: {found} of {self.matched} used{share}, {self.inflected} of them inflected"
-
-
 def read_terms(path: Path | None) -> tuple[Term, ...]:
     """Read terms from UTF-8 with a tab between source term, target term and an optional note.
 
@@ -88,66 +76,56 @@ def read_terms(path: Path | None) -> tuple[Term, ...]:
     """
     if path is None:
         return ()
-    content = b"".join(read_chunks(require_file(path))).removeprefix(b"\xef\xbb\xbf")
-    rows = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        place = f"{path}: line {number}"
-        try:
-            text = line.removesuffix(b"\r").decode()
-        except UnicodeDecodeError:
-            raise DataError(f"{place} is not UTF-8; convert it with iconv") from None
-        cells = text.split("\t")
-        if text.strip(" ") and not 2 <= len(cells) <= 3:
-            count = f"{len(cells)} column{'s' * (len(cells) > 1)}"
-            raise DataError(f"{place} has {count}; write source term, tab, target term")
-        if text.strip(" "):
-            rows.append((place, cells[0], cells[1]))
+    content = b"".join(read_chunks(require_file(path)))
+    try:
+        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}: line {number}: is not UTF-8; convert it with iconv") from None
+    rows = [
+        (f"{path}: line {number}", line.split("\t"))
+        for number, line in enumerate(lines, start=1)
+        if line.strip(" ")
+    ]
     if not rows:
         raise DataError(f"{path}: has no term; write source term, tab, target term in each line")
     return _check_rows(rows)
 
 
-def as_terms(pairs: GlossaryRows, name: str = "glossary") -> tuple[Term, ...]:
+def as_terms(rows: GlossaryRows) -> tuple[Term, ...]:
     """Return terms of a mapping or of pairs. Raises DataError for a row that is no term."""
-    given: Iterable[Any] = pairs
-    if isinstance(pairs, Mapping):
+    given: Iterable[Any] = rows
+    if isinstance(rows, Mapping):
         given = (
             (source, target)
-            for source, targets in pairs.items()
+            for source, targets in rows.items()
             for target in (targets if isinstance(targets, list | tuple) else [targets])
         )
-    rows = []
-    for number, pair in enumerate(given, start=1):
-        place = f"{name}: row {number}"
-        is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-        if not (is_pair and all(isinstance(term, str) for term in pair)):
-            raise DataError(f"{place} is no pair of a source term and a target term")
-        rows.append((place, *pair))
-    return _check_rows(rows)
+    return _check_rows((f"glossary: row {number}", row) for number, row in enumerate(given, 1))
 
 
-def _check_rows(rows: Iterable[tuple[str, str, str]]) -> tuple[Term, ...]:
+def _check_rows(rows: Iterable[tuple[str, Any]]) -> tuple[Term, ...]:
     """Return the terms of rows with single spaces; raise DataError for a row that is none."""
     terms: dict[str, dict[str, None]] = {}
-    for place, source, target in rows:
-        for side, cell in (("source", source), ("target", target)):
-            name = f"{place}: the {side} term"
+    for place, row in rows:
+        is_row = isinstance(row, list | tuple) and all(isinstance(cell, str) for cell in row)
+        if not is_row or not 2 <= len(row) <= 3:
+            raise DataError(f"{place}: is no row of source term, target term and perhaps a note")
+        for side, cell in zip(("source", "target"), row, strict=False):
+            name, term = f"{place}: the {side} term", " ".join(cell.split())
             copied = [part for part in copied_parts(cell) if any(map(str.isalnum, part))]
-            if not cell.strip():
+            odd = copied or _NO_TEXT.findall(cell)
+            if not term:
                 raise DataError(f"{name} is empty")
-            if bad := [c for c in cell if unicodedata.category(c) in {"Cc", "Cs", "Zl", "Zp"}]:
-                raise DataError(f"{name} has the control character U+{ord(bad[0]):04X}; delete it")
-            if markup := _MARKUP.search(cell):
-                raise DataError(f"{name} has the markup `{markup[0]}`; write text alone")
-            if copied:
+            if odd:
                 raise DataError(
-                    f"{name} has `{copied[0]}`, an address or placeholder, which comes through "
-                    "unchanged; leave it out"
+                    f"{name} has `{make_printable(odd[0])}`; leave out markup, placeholders, "
+                    "addresses and control characters"
                 )
-            if not any(map(str.isalpha, cell)):
-                raise DataError(f"{name} `{cell}` has no letter; numbers and marks need no term")
-        targets = terms.setdefault(" ".join(source.split()), {})
-        targets[" ".join(target.split())] = None
+            if not any(map(str.isalpha, term)):
+                raise DataError(f"{name} `{term}` has no letter; numbers and marks need no term")
+        source, target = (" ".join(cell.split()) for cell in row[:2])
+        terms.setdefault(source, {})[target] = None
     return tuple(Term(source, tuple(targets)) for source, targets in terms.items())
 
 
@@ -221,10 +199,6 @@ class Glossary:
     direction: Direction
 
     @functools.cached_property
-    def _languages(self) -> tuple[str, str]:
-        return base_language(self.direction.source), base_language(self.direction.target)
-
-    @functools.cached_property
     def _trie(self) -> dict[str, Any]:
         """Table by the stem of the first word, of tables by that of the next, and so on.
 
@@ -233,7 +207,7 @@ class Glossary:
         trie: dict[str, Any] = {}
         for number, term in enumerate(self.terms):
             node = trie
-            for piece in _split(term.source, self._languages[0]):
+            for piece in _split(term.source, self.direction.source):
                 node = node.setdefault(_find_stem(piece.folded) or piece.folded, {})
             node.setdefault("", []).append(number)
         return trie
@@ -244,11 +218,11 @@ class Glossary:
         Of several at one place, the one that is written as in the text goes first, then the first
         row. A term is not found inside a number, an address or a placeholder.
         """
-        pieces = _split(text, self._languages[0])
+        pieces = _split(text, self.direction.source) if self.terms else []
         candidates = []
         for first in range(len(pieces)):
             for number, end in self._walk(pieces, first):
-                words = _split_term(self.terms[number].source, self._languages[0])
+                words = _split_term(self.terms[number].source, self.direction.source)
                 rank = max(map(_compare, words, pieces[first:end]))
                 if rank < _OTHER_WORD:
                     span = pieces[first].start, pieces[end - 1].end
@@ -285,40 +259,37 @@ class Glossary:
         The second value is True for another form of the term; None: the translation lacks it. No
         two matches share a place.
         """
-        pieces = _split(translation, self._languages[1]) if matches else []
+        pieces = _split(translation, self.direction.target) if matches else []
         places: list[tuple[Span, bool] | None] = [None] * len(matches)
         taken: set[int] = set()
-        for worst in (_OTHER_CASE, _OTHER_FORM):
-            for index, match in enumerate(matches):
-                run = None if places[index] else self._find_run(match, pieces, taken, worst)
-                if run:
-                    taken.update(run)
-                    span = pieces[run[0]].start, pieces[run[-1]].end
-                    places[index] = span, worst == _OTHER_FORM
+        for worst, index in product((_OTHER_CASE, _OTHER_FORM), range(len(matches))):
+            terms = [
+                _split_term(target, self.direction.target) for target in matches[index].term.targets
+            ]
+            runs = (
+                range(first, first + len(words))
+                for words in terms
+                for first in range(len(pieces) - len(words) + 1)
+                if max(map(_compare, words, pieces[first:])) <= worst
+            )
+            run = next((run for run in runs if taken.isdisjoint(run)), None)
+            if run and places[index] is None:
+                taken.update(run)
+                span = pieces[run[0]].start, pieces[run[-1]].end
+                places[index] = span, worst == _OTHER_FORM
         return places
 
-    def _find_run(
-        self, match: Match, pieces: Sequence[_Piece], taken: Set[int], worst: int
-    ) -> range | None:
-        """Return the free pieces that are a target term of a match, at most so different."""
-        for target in match.term.targets:
-            words = _split_term(target, self._languages[1])
-            for first in range(len(pieces) - len(words) + 1):
-                run = range(first, first + len(words))
-                is_free = taken.isdisjoint(run)
-                if is_free and max(map(_compare, words, pieces[first:])) <= worst:
-                    return run
-        return None
-
-    def count(self, sources: Iterable[str], translations: Iterable[str]) -> TermCounts:
-        """Count the terms of sources that their translations have."""
+    def count(self, sources: Iterable[str], translations: Iterable[str]) -> dict[str, float]:
+        """Count the terms in sources, and those that their translations have; give the share."""
         places = [
             place
             for source, translation in zip(sources, translations, strict=True)
             for place in self.locate(self.find(source), translation)
         ]
         forms = [is_other for _, is_other in filter(None, places)]
-        return TermCounts(len(places), forms.count(False), forms.count(True))
+        used, inflected = forms.count(False), forms.count(True)
+        share = round(100 * len(forms) / max(1, len(places)), 1)
+        return {"matched": len(places), "used": used, "inflected": inflected, "share": share}
 
     def write_target(self, match: Match, *, starts_sentence: bool) -> str:
         """Return the preferred target term of a match in the case that its place asks for.
@@ -337,4 +308,4 @@ class Glossary:
 
     def split(self, translation: str) -> list[Span]:
         """Return the places of the words, marks and characters without spaces of a translation."""
-        return [piece[:2] for piece in _split(translation, self._languages[1])]
+        return [piece[:2] for piece in _split(translation, self.direction.target)]

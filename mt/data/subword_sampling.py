@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +28,6 @@ from mt.files import lock_file
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
-ShowTerms = Callable[[Chunk, np.random.SeedSequence], Chunk]
-"""Function that adds target terms, between tags, to the sources of a chunk."""
 _FORMAT = 2
 """Part of a folder's name; raised whenever the same seed draws other tokens."""
 _BLOCK_ROWS = 1024
@@ -49,8 +47,8 @@ class Sampling:
     seed: int
     augmentation: Augmentation | None = None
     """Changes of the text before it is cut into tokens."""
-    terms: tuple[float | str, ...] = ()
-    """Values that determine the terms that are shown."""
+    show_terms: Callable[[Chunk, np.random.SeedSequence], Chunk] | None = None
+    """Function that adds target terms to sources; its `repr` differs for other draws."""
 
 
 def draw_store(
@@ -59,7 +57,6 @@ def draw_store(
     sampling: Sampling,
     epoch: int,
     *,
-    show_terms: ShowTerms | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> PairStore:
     """Return the pairs of a store in the tokens of an epoch, drawn unless the cache has them.
@@ -89,8 +86,8 @@ def draw_store(
                 if changes := sampling.augmentation:
                     limit = sampling.max_tokens
                     chunk = changes.apply(chunk, tokenizer, third, max_tokens=limit)
-                if show_terms:
-                    chunk = show_terms(chunk, fourth)
+                if sampling.show_terms:
+                    chunk = sampling.show_terms(chunk, fourth)
                 yield Chunk(
                     source.draw(chunk.source, seeds[0], max_tokens=sampling.max_tokens),
                     target.draw(chunk.target, seeds[1], max_tokens=sampling.max_tokens),
@@ -103,24 +100,19 @@ def draw_store(
 
 def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
     """Return the file of `draw_store`; the name of `store` identifies corpus and tokenizer."""
-    key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
+    key = json.dumps([_FORMAT, store.path.name, repr(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
 
 
 def open_drawn(
-    stores: Sequence[PairStore],
-    tokenizer: Tokenizer,
-    sampling: Sampling,
-    *,
-    epochs: int | None,
-    show_terms: ShowTerms | None = None,
+    stores: Sequence[PairStore], tokenizer: Tokenizer, sampling: Sampling, *, epochs: int | None
 ) -> "DrawnEpochs | None":
     """Return the epochs that `sampling` draws; None if it changes nothing.
 
     Raises ConfigError for a tokenizer whose algorithm has no subword dropout.
     """
-    changes = sampling.source, sampling.target, sampling.augmentation, show_terms
+    changes = sampling.source, sampling.target, sampling.augmentation, sampling.show_terms
     if not any(changes):
         return None
     sides = (sampling.source, tokenizer.source), (sampling.target, tokenizer.target)
@@ -129,7 +121,7 @@ def open_drawn(
             "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
             "unigram model; remove the key"
         )
-    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs, show_terms=show_terms)
+    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs)
 
 
 @dataclass(eq=False)
@@ -144,7 +136,6 @@ class DrawnEpochs:
     sampling: Sampling
     epochs: int | None
     """Length of the run, if known."""
-    show_terms: ShowTerms | None = None
     _drawn: dict[int, Future[PairStore]] = field(default_factory=dict, init=False)
 
     def open(self, epoch: int) -> PairStore:
@@ -176,7 +167,7 @@ class DrawnEpochs:
             # The interpreter waits for this thread once the main thread has ended.
             return self._drawn.get(epoch) is not drawn or not threading.main_thread().is_alive()
 
-        draw = partial(draw_store, show_terms=self.show_terms, is_cancelled=is_cancelled)
+        draw = partial(draw_store, is_cancelled=is_cancelled)
         try:
             stores = [draw(store, self.tokenizer, self.sampling, epoch) for store in self.stores]
             drawn.set_result(join_stores(stores))
@@ -211,10 +202,8 @@ class BpeDropout:
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         """Take the probability to skip a merge; 0 draws nothing."""
         size, texts = len(vocabulary), vocabulary.texts()
-        self._dropout, self._term_tags = (
-            dropout,
-            [vocabulary.tags.get(tag, -1) for tag in TERM_TAGS],
-        )
+        self._dropout = dropout
+        self._term_tags = [vocabulary.tags.get(tag, -1) for tag in TERM_TAGS]
         self._ids = {text: token for token, text in texts.items()}
         self._scores = np.array([vocabulary.processor.get_score(token) for token in range(size)])
         self._spelling = Rows.of([self._spell(token, texts.get(token)) for token in range(size)])
@@ -248,7 +237,7 @@ class BpeDropout:
             begins = self._begins_word[symbols.values]
             begins[row_starts[:-1]] = True
             opened, closed = (np.cumsum(symbols.values == tag) for tag in self._term_tags)
-            # Shown terms are cut as in targets, which the model copies them to.
+            # Shown terms are cut as in targets, so that they can be copied.
             dropout = np.where(opened > closed, 0.0, self._dropout)
             tokens = self._segment(symbols.values, begins, dropout, random)
             counts = np.append(0, np.cumsum(tokens >= 0))
@@ -263,14 +252,14 @@ class BpeDropout:
         """Return [N] the token that begins at each of the symbols `ids`, or -1.
 
         `begins` [N] is True at the first symbol of each word; no token crosses that border.
-        `dropout` [N] is the probability to skip a merge of a symbol and the next.
+        `dropout` [N] is the probability to skip a merge with the next symbol.
         """
         tokens = np.full(len(ids), -1, np.int32)
         word, at = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
             merged = self._merges.find(ids[:-1], ids[1:])
             merges = (merged >= 0) & (word[:-1] == word[1:])
-            merges &= random.random(len(merges)) >= dropout[:-1]
+            merges &= random.random(len(merges)) >= dropout[at[:-1]]
             (merges,) = np.nonzero(merges)
             merges = merges[np.lexsort((merges, -self._scores[merged[merges]], word[merges]))]
             best = merges[np.diff(word[merges], prepend=-1) > 0]  # one merge in each word
@@ -278,5 +267,5 @@ class BpeDropout:
             tokens[at[~stays]] = ids[~stays]
             ids[best] = merged[best]
             stays[best + 1] = False
-            ids, word, at, dropout = (row[stays] for row in (ids, word, at, dropout))
+            ids, word, at = ids[stays], word[stays], at[stays]
         return tokens

@@ -102,16 +102,14 @@ def _is_inside_word(around: str) -> bool:
 
 
 def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
-    places = plain_places(part.source, tokenizer)
-    source = _spans(part.source_text, source_tokens(part.source_text, tokenizer))
+    source = _spans(part.source_text, source_tokens(part.source_text, part.source, tokenizer))
     written = part.hypothesis.ids
     target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
-    for token in reversed(range(places[-1])):
+    for token in reversed(range(len(part.source) - 1)):
         if token not in source and token + 1 in source:
             source[token] = source[token + 1]
     first = tokenizer.tags_in_front
-    for read_token, target_token in details.alignment:
-        source_token = places[read_token]
+    for source_token, target_token in details.alignment:
         if source_token >= first and source_token in source and target_token in target:
             yield Link(source[source_token], target[target_token])
 
@@ -206,32 +204,17 @@ _TOKEN, _SURFACE = 2, 3
 """Fields of SentencePieceText and of its tokens in sentencepiece.proto."""
 
 
-def plain_places(source: Sequence[int], tokenizer: Tokenizer) -> list[int]:
-    """Return the place of each source token in a source without shown target terms.
+def source_tokens(text: str, source: Sequence[int], tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the places in `source` of the tokens of each character of its text.
 
-    The place of a shown term is that of the token before it.
-    """
-    first, last = tokenizer.term_ids or (None, None)
-    places: list[int] = []
-    place, is_shown = -1, False
-    for token in source:
-        is_shown = is_shown or token == first
-        place += not is_shown
-        places.append(place)
-        is_shown = is_shown and token != last
-    return places
-
-
-def source_tokens(text: str, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the tokens of each character of a source text, before its normalization.
-
-    White space is left out.
+    The text is that before normalization; white space is left out.
     """
     encode, normalize = tokenizer.source.processor.encode, tokenizer.normalize_source
     message = encode(escape(normalize(text)), out_type="serialized_proto")
     tokens = [dict(fields(content)) for field, content in fields(message) if field == _TOKEN]
+    first, tags = tokenizer.tags_in_front, int(tokenizer.tag is not None)
+    assert len(tokens) == len(source) - 1 - tags, "the text is that of the tokens"
     surfaces = [token.get(_SURFACE, b"").decode() for token in tokens]
-    first = tokenizer.tags_in_front
     owners = [[index] for index, surface in enumerate(surfaces, start=first) for _ in surface]
     tokens_by_character = iter(_unescaped("".join(surfaces), owners))
     of_text = []

@@ -50,6 +50,8 @@ class TranslatedPart:
     """Text of `source`."""
     text: str
     """Translation, one line."""
+    placed: tuple[str, ...] = ()
+    """Target terms that were put into the translation."""
 
 
 class Engine(ABC):

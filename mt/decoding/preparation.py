@@ -105,8 +105,6 @@ class Preparation:
     direction: Direction
     splits_sentences: bool
     shape: LineShape
-    show_terms: Callable[[str, Sequence[int]], Sequence[int]] | None = None
-    """Function that adds target terms to the tokens of a text."""
 
     def prepare(self, window: Sequence[tuple[str, str]]) -> list[PreparedLine]:
         """Repair lines, split them into sentences, and encode these and the prefixes."""
@@ -232,8 +230,7 @@ class Preparation:
                 gaps.append(copied + gap)
                 copied, gap = "", joiner
                 forced = () if inputs else prefix.ids
-                read = self.show_terms(part, tokens) if self.show_terms else tokens
-                inputs.append(SearchInput(part, read, forced, from_capitals=text != sentence))
+                inputs.append(SearchInput(part, tokens, forced, from_capitals=text != sentence))
         if prefix.ids:
             gaps[:1] = [""] if inputs else []  # the translation begins with its prefix
         has_unknown = line.is_foreign or any(UNK in part.ids for part in inputs)

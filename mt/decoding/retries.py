@@ -44,8 +44,6 @@ class SearchResult:
     """
     restored: tuple[str, ...] = ()
     """Text that the first search lost, put back into the texts of the second."""
-    placed: tuple[str, ...] = ()
-    """Target terms that were put into the best translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class RetryingSearch:
     engine: Engine
     tokenizer: Tokenizer
     decoding: DecodingConfig
-    terms: Terms | None = None
+    terms: Terms
 
     def find(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
         """Return up to `n_best` translations of each input."""
@@ -64,8 +62,11 @@ class RetryingSearch:
         else:
             results = self._find_without_loops(inputs, n_best)
             self._restore(inputs, results, n_best)
-        if self.terms:
-            self._place_terms(self.terms, inputs, results)
+        free = [index for index, item in enumerate(inputs) if not item.prefix]
+        placed = iter(self.terms.place([part for index in free for part in results[index].parts]))
+        for index in free:
+            parts = [*islice(placed, len(results[index].parts))]
+            results[index] = replace(results[index], parts=parts)
         return results
 
     def _find_once(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
@@ -88,7 +89,7 @@ class RetryingSearch:
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
     ) -> list[list[TranslatedPart]]:
         candidates = self.engine.n_best_ids(
-            [item.ids for item in inputs],
+            [self.terms.show(item.text, item.ids) for item in inputs],
             decoding,
             n_best if decoding.mbr is None else decoding.mbr_candidates,
             prefixes=[(*self.tokenizer.target_prefix, *item.prefix) for item in inputs],
@@ -159,10 +160,7 @@ class RetryingSearch:
             return
         rests = [rest for rest, _ in extracted.values()]
         encoded = self.tokenizer.encode_source(rests)
-        show = self.terms.show if self.terms else lambda _, ids: ids
-        shorter = [
-            SearchInput(rest, show(rest, ids)) for rest, ids in zip(rests, encoded, strict=True)
-        ]
+        shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
         retried = self._find_without_loops(shorter, n_best)
         links = iter(
             align_words(
@@ -180,17 +178,6 @@ class RetryingSearch:
             has_words = bool(result.parts[0].text.strip())
             if has_words and _is_better(inputs[index].text, repaired[0], results[index].parts[0]):
                 results[index] = SearchResult(repaired, result.repeated, restored=lost[index])
-
-    def _place_terms(
-        self, terms: Terms, inputs: Sequence[SearchInput], results: list[SearchResult]
-    ) -> None:
-        """Put the terms that translations lack into them, but for those with a prefix."""
-        free = [index for index, item in enumerate(inputs) if not item.prefix]
-        placed = iter(terms.place([part for index in free for part in results[index].parts]))
-        for index in free:
-            parts = [*islice(placed, len(results[index].parts))]
-            best = tuple(parts[0][1].elements())
-            results[index] = replace(results[index], parts=[part for part, _ in parts], placed=best)
 
 
 def _is_better(source: str, repaired: TranslatedPart, first: TranslatedPart) -> bool:

@@ -8,6 +8,7 @@ translation lacks a term, the words that are aligned with the source term are re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from mt.data.glossary import Glossary, Match, Span
@@ -50,10 +51,6 @@ def describe_missed(uses: Sequence[TermUse]) -> str:
     return f"terms not in the translation: {listed(missed)}" if missed else ""
 
 
-_Places = Sequence[tuple[Match, tuple[Span, bool] | None]]
-"""Terms of a text, and their places in its translation."""
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Use of a glossary in the search of a translator."""
@@ -71,7 +68,7 @@ class Terms:
         too many tokens, or if it has unknown characters.
         """
         matches = self.glossary.find(text) if self.tokenizer.term_ids else []
-        owners = source_tokens(text, self.tokenizer) if matches else []
+        owners = source_tokens(text, ids, self.tokenizer) if matches else []
         shown, copied = list[int](), 0
         for match in matches:
             target = self.glossary.write_target(match, starts_sentence=match.is_first)
@@ -85,55 +82,71 @@ class Terms:
                 copied = end
         return [*shown, *ids[copied:]] if shown else ids
 
-    def place(self, parts: Sequence[TranslatedPart]) -> list[tuple[TranslatedPart, list[str]]]:
-        """Return translations with the terms that they lack, and these terms.
+    def place(self, parts: Sequence[TranslatedPart]) -> list[TranslatedPart]:
+        """Return translations with the terms that they lack.
 
         A term replaces the words aligned with its source term, unless these have a part in another
         term, a number, an address or a placeholder. Without such words it stays missing.
         """
-        terms: list[_Places] = []
-        for part in parts:
-            matches = self.glossary.find(part.source_text)
-            places = self.glossary.locate(matches, part.text)
-            terms.append([*zip(matches, places, strict=True)])
-        lacking = [i for i, of_part in enumerate(terms) if any(not place for _, place in of_part)]
+        found = [self.glossary.find(part.source_text) for part in parts]
+        pairs = zip(found, parts, strict=True)
+        places = [self.glossary.locate(matches, part.text) for matches, part in pairs]
+        lacking = [index for index, of_part in enumerate(places) if None in of_part]
         aligned = align_words([parts[index] for index in lacking], self.engine, self.tokenizer)
-        links = dict(zip(lacking, aligned, strict=True))
-        return [
-            self._replace(part, terms[index], links.get(index) or ())
-            for index, part in enumerate(parts)
-        ]
+        placed = [*parts]
+        for index, links in zip(lacking, aligned, strict=True):
+            terms = [*zip(found[index], places[index], strict=True)]
+            placed[index] = self._replace(parts[index], terms, links or ())
+        return placed
 
     def _replace(
-        self, part: TranslatedPart, terms: _Places, links: Sequence[Link]
-    ) -> tuple[TranslatedPart, list[str]]:
+        self,
+        part: TranslatedPart,
+        terms: Sequence[tuple[Match, tuple[Span, bool] | None]],
+        links: Sequence[Link],
+    ) -> TranslatedPart:
         text, written = part.text, self.tokenizer.decode_target(part.hypothesis.ids)
         [spans] = map_spans_to_line([[link.target for link in links]], [written], text)
-        pairs = [(span, link.source) for span, link in zip(spans, links, strict=True) if span]
-        words: list[tuple[Span, Span]] = []
-        for start, end in self.glossary.split(text):
-            owners = [source for (first, last), source in pairs if first <= start < last]
-            words.append(((start, end), owners[0] if owners else (0, 0)))
-        occupied = [*verbatim_spans(text), *(place[0] for _, place in terms if place)]
+        words = self.glossary.split(text)
+        taken = [*verbatim_spans(text), *(place[0] for _, place in terms if place)]
         edits: list[tuple[int, int, str]] = []
-        for match, place in terms:
-            start, end = (0, 0) if place else _find_words(match, words, text)
-            if start < end and not any(start < last and first < end for first, last in occupied):
+        for match in (match for match, place in terms if not place):
+            own = [
+                span
+                for span, link in zip(spans, links, strict=True)
+                if span and link.source[0] < match.end and match.start < link.source[1]
+            ]
+            is_own = [
+                any(map(str.isalnum, text[start:end]))
+                and any(first <= start < last for first, last in own)
+                and not any(first < end and start < last for first, last in taken)
+                for start, end in words
+            ]
+            # Models align articles and the like with the word after them.
+            most = max(len(term.split()) for term in (match.text, match.term.targets[0]))
+            most = len(words) if any(map(is_unspaced, text)) else most
+            runs = [[*run] for fits, run in groupby(range(len(words)), is_own.__getitem__) if fits]
+            places = [
+                (words[run[index]][0], words[run[index : index + most][-1]][1])
+                for run in runs
+                for index in range(max(1, len(run) - most + 1))
+            ]
+            if places:
+                start, end = max(places, key=lambda place: place[1] - place[0])
                 is_first = not any(map(str.isalnum, text[:start])) and text[start].isupper()
                 target = self.glossary.write_target(match, starts_sentence=is_first)
                 edits.append((start, end, target))
-                occupied.append((start, end))
+                taken.append((start, end))
         for start, end, target in sorted(edits, reverse=True):
             text = text[:start] + target + text[end:]
-        return replace(part, text=text), [target for *_, target in edits]
+        return replace(part, text=text, placed=tuple(target for *_, target in edits))
 
-    def judge(self, line: str, translation: str, placed: Sequence[str]) -> tuple[TermUse, ...]:
-        """Return what became of each term of a line in its translation.
-
-        `placed` are the target terms that were put into it.
-        """
-        left, uses = Counter(map(str.casefold, placed)), []
-        matches = self.glossary.find(line)
+    def judge(
+        self, line: str, translation: str, parts: Sequence[TranslatedPart]
+    ) -> tuple[TermUse, ...]:
+        """Return what became of each term of a line in its translation, which has some parts."""
+        left = Counter(target.casefold() for part in parts for target in part.placed)
+        matches, uses = self.glossary.find(line), []
         for match, place in zip(matches, self.glossary.locate(matches, translation), strict=True):
             if place is None:
                 uses.append(TermUse(match.text, match.term.targets[0], "missed", ""))
@@ -146,25 +159,3 @@ class Terms:
             fate: Literal["used", "inflected"] = "inflected" if is_other else "used"
             uses.append(TermUse(match.text, target, fate, "placed" if is_placed else "model", link))
         return tuple(uses)
-
-
-def _find_words(match: Match, words: Sequence[tuple[Span, Span]], text: str) -> Span:
-    """Return the longest run of words that are aligned with a source term, as a part of a text.
-
-    The words have the places of their source tokens. The run has as many words as the term,
-    because models align articles and the like with the word after them.
-    """
-    runs: list[list[Span]] = [[]]
-    for (start, end), (first, last) in words:
-        if first < match.end and match.start < last and any(map(str.isalnum, text[start:end])):
-            runs[-1].append((start, end))
-        else:
-            runs.append([])
-    count = max(len(term.split()) for term in (match.text, match.term.targets[0]))
-    count = len(words) if any(map(is_unspaced, text)) else count
-    windows = [
-        (run[first][0], run[first : first + count][-1][1])
-        for run in runs
-        for first in range(max(min(1, len(run)), len(run) - count + 1))
-    ]
-    return max(windows, key=lambda window: window[1] - window[0], default=(0, 0))

@@ -84,10 +84,9 @@ def translate_file(
     on a line are logged with its number. Raises UserError for invalid files, device, run folder or
     overrides before any work starts.
     """
-    lines = _open_input(job)
-    terms = read_terms(job.glossary)
+    lines, terms = _open_input(job), read_terms(job.glossary)
     translator = load_for_files(run, overrides=overrides, device=device)
-    translator.use_glossary(terms)
+    translator.use_terms(terms)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
@@ -114,9 +113,9 @@ def translate_shard(
         "command": "translate",
         "input": scan(source).sha256,
         "prefixes": job.prefixes and scan(job.prefixes).sha256,
+        "glossary": job.glossary and scan(job.glossary).sha256,
         "output": f"{job.form}, n-best {job.n_best}",
         "report": job.report and job.report.name,
-        **({"glossary": scan(job.glossary).sha256} if job.glossary else {}),
         **stored.settings,
     }
     extent = Extent(scan(source).lines, default_look_ahead(stored.config.decoding))
@@ -124,7 +123,7 @@ def translate_shard(
 
     def load() -> Make:
         translator = load_stored_for_files(stored, device)
-        translator.use_glossary(terms)
+        translator.use_terms(terms)
         return partial(_windows_of, translator, job)
 
     log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
@@ -316,8 +315,7 @@ def report_line(translation: Translation) -> str:
     The last notes have the terms of a line, and its sentences if there are several.
     """
     notes = [*translation.notes]
-    if translation.terms:
-        uses = ", ".join(use.as_text() for use in translation.terms)
+    if uses := ", ".join(use.as_text() for use in translation.terms):
         notes.append(f"terms: {make_printable(uses)}")
     if (count := len(translation.sentences)) > 1:
         notes.append(f"{count} sentences: {make_printable(' | '.join(translation.sentences))}")

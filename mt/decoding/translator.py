@@ -1,8 +1,7 @@
 """Translation of lines: exactly one output line per input line, in order."""
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -11,7 +10,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, Term, as_terms
+from mt.data.glossary import Glossary, GlossaryRows, Term, as_terms
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
@@ -30,7 +29,6 @@ from mt.languages import in_upper_case
 from mt.runs import LineShape
 
 _logger = logging.getLogger(__name__)
-GlossaryLike = Glossary | Mapping[str, str | Sequence[str]] | Sequence[Sequence[str]]
 Status = Literal[
     "empty",
     "length-limited",
@@ -148,8 +146,7 @@ class Translator:
         few = line_shape is None or line_shape.sentences < _SENTENCES_PER_LINE
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
         self.line_shape = line_shape or LineShape(sentences=1.0)
-        self.glossary = Glossary((), direction)
-        """Terms for calls without a glossary of their own."""
+        self.use_terms(())
         self.advice = ""
         """Advice for a faster translation, logged once before the first long search."""
 
@@ -182,7 +179,7 @@ class Translator:
         translator.advice = advice
         return translator
 
-    def use_glossary(self, terms: tuple[Term, ...]) -> None:
+    def use_terms(self, terms: tuple[Term, ...]) -> None:
         """Use terms in all calls without a glossary of their own."""
         self.glossary = Glossary(terms, self.direction)
 
@@ -200,7 +197,7 @@ class Translator:
         lines: Sequence[str],
         *,
         prefixes: Sequence[str] | None = None,
-        glossary: GlossaryLike | None = None,
+        glossary: Glossary | GlossaryRows | None = None,
     ) -> list[str]:
         """Return the translation of each line; see `stream`."""
         if isinstance(lines, str) or isinstance(prefixes, str):
@@ -215,7 +212,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         n_best: int = 1,
         look_ahead: int | None = None,
-        glossary: GlossaryLike | None = None,
+        glossary: Glossary | GlossaryRows | None = None,
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
@@ -231,19 +228,15 @@ class Translator:
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
         as lines.
 
-        `glossary` has terms: a Glossary, a mapping of source terms to a target term or several, or
-        pairs; the default is that of `use_glossary`. Raises DataError for a row that is no term.
+        `glossary` has the target terms of source terms; by default it is that of the translator.
+        Raises DataError for a row that is no term.
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        chosen = self.glossary
-        if isinstance(glossary, Glossary):
-            chosen = glossary
-        elif glossary is not None:
-            chosen = Glossary(as_terms(glossary), self.direction)
-        terms = None
-        if chosen.terms:
-            terms = Terms(chosen, self.tokenizer, self.engine, self.longest_source)
+        if not isinstance(glossary, Glossary):
+            rows, own = glossary, self.glossary
+            glossary = own if rows is None else Glossary(as_terms(rows), self.direction)
+        terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
@@ -285,11 +278,7 @@ class Translator:
         return tuple(sorted(found + placed, key=lambda link: link.target) if placed else found)
 
     def _stream(
-        self,
-        pairs: Iterable[tuple[str, str]],
-        n_best: int,
-        look_ahead: int,
-        terms: Terms | None,
+        self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms
     ) -> Iterator[Translation]:
         preparation = Preparation(
             self.tokenizer,
@@ -298,7 +287,6 @@ class Translator:
             self.direction,
             self.splits_sentences,
             self.line_shape,
-            terms.show if terms else None,
         )
         search = RetryingSearch(self.engine, self.tokenizer, self.decoding, terms)
         pairs, done = iter(pairs), 0
@@ -321,13 +309,12 @@ class Translator:
         line: PreparedLine,
         results: list[SearchResult],
         n_best: int,
-        terms: Terms | None,
+        terms: Terms,
     ) -> Translation:
         choices = _best_choices([result.parts for result in results], n_best)
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
-        placed = Counter(target for result in results for target in result.placed)
-        uses = terms.judge(line.text, best.text, placed) if terms else ()
+        uses = terms.judge(line.text, best.text, best.parts)
         statuses = self._statuses(line, results, best.text, describe_missed(uses))
         return Translation(
             line_number=line_number,

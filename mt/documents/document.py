@@ -264,7 +264,7 @@ def translate_document(
     name = str(job.input or "stdin")
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
-    translator.use_glossary(terms)
+    translator.use_terms(terms)
     direction = translator.direction
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
     total = _count_texts(document, options)

@@ -247,10 +247,10 @@ def _fill(
     if items and has_text:
         is_first = message.flags < 0
         place = message.start if is_first else message.flags
-        flag = Replacement(place, place, f"#, fuzzy{line_end}" if is_first else " fuzzy,")
-        first = flag if fuzzy else Replacement(place, place, "")
-        untranslated = source[place:end] + empty
-        yield Entry(source, (first, *items), untranslated, for_review=(flag, *items))
+        flag = f"#, fuzzy{line_end}" if is_first else " fuzzy,"
+        items.insert(0, Replacement(place, place, flag if fuzzy else ""))
+        mark = str if fuzzy else flag.__add__
+        yield Entry(source, tuple(items), source[place:end] + empty, mark)
         return
     if items:
         yield Replacement(message.start, message.start, "", "messages without letters")

@@ -42,7 +42,7 @@ class TranslatedLine:
     text: str
     links: Sequence["Link"] = ()
     """Aligned parts of the text and its translation; without any, tags return in proportion."""
-    needs_review: bool = False
+    lacks_term: bool = False
     """True if a term of a glossary is missing."""
 
 
@@ -158,8 +158,8 @@ class Entry:
     items: "tuple[Segment | Replacement | Embedded, ...]"
     untranslated: str | None = None
     """Text in place of the source if a translation is refused."""
-    for_review: "tuple[Segment | Replacement | Embedded, ...]" = ()
-    """Changes in place of `items` if a translation needs a review; by default the same."""
+    mark: Callable[[str], str] = str
+    """Function that marks the changed part of the document for review."""
 
     @property
     def start(self) -> int:
@@ -179,10 +179,10 @@ class Entry:
     def render(self, translations: Iterator[TranslatedLine]) -> str:
         """Return the changed part of the document; raise the errors of its items."""
         lines = [*islice(translations, len(self.texts))]
-        needs_review = any(line.needs_review for line in lines)
-        items, given = (needs_review and self.for_review) or self.items, iter(lines)
-        edits = [(item.start, item.end, item.render(given)) for item in items]
-        return _apply_edits(self.source[self.start : self.end], self.start, edits)
+        given = iter(lines)
+        edits = [(item.start, item.end, item.render(given)) for item in self.items]
+        text = _apply_edits(self.source[self.start : self.end], self.start, edits)
+        return self.mark(text) if any(line.lacks_term for line in lines) else text
 
 
 @dataclass(frozen=True, slots=True)

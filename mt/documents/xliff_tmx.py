@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from mt.data.formats import (
@@ -30,8 +31,10 @@ from mt.errors import DataError, listed
 from mt.languages import base_language
 
 _TRANSLATED = "units with a translation"
-_FOR_REVIEW = "mt:needs-review-translation"
-"""State within `translated` of XLIFF 2, with a name before it that other programs do not use."""
+_STATE = re.compile(r"(\sstate=)([\"'])translated\2")
+_NEEDS_REVIEW = r"\1\2needs-review-translation\2"
+_SUBSTATE = r"\1\2translated\2 subState=\2mt:needs-review-translation\2"
+"""States of XLIFF 1 and 2; 2 has none, but names of programs within `translated`."""
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
@@ -166,6 +169,10 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
     else:
         start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
         before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
+    is_first = unit.name == "trans-unit"
+    if is_first:
+        tag = _set_attribute(tag, "state", "translated")
+    around = before + tag, f"</{_prefix(source, text)}target>"
     segments = _find_segments(*unit.children("seg-source"))
     items: list[Item] = []
     for segment in segments:
@@ -174,32 +181,16 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
         text = unit.children("seg-source")[0]
     else:
         items += _read_content(source, text)
-    close = f"</{_prefix(source, text)}target>"
-    if unit.name != "trans-unit":
-        tag_end = _places(source, unit)[0]
-        unit_tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
-        for_review = _set_attribute(unit_tag, "subState", _FOR_REVIEW)
-        for item in _write_copy(source, (unit, text), (start, end), (before + tag, close), items):
-            if item.texts:
-                first, other = (
-                    Replacement(unit.start, tag_end, own) for own in (unit_tag, for_review)
-                )
-                yield Entry(source, (first, item), for_review=(other, item))
-            else:
-                yield item
-        return
-    copies = (
-        _write_copy(
-            source,
-            (unit, text),
-            (start, end),
-            (before + _set_attribute(tag, "state", state), close),
-            items,
-        )
-        for state in ("translated", "needs-review-translation")
-    )
-    for item, other in zip(*copies, strict=True):
-        yield Entry(source, (item,), for_review=(other,)) if item.texts else item
+    for item in _write_copy(source, (unit, text), (start, end), around, items):
+        if not item.texts:
+            yield item
+        elif is_first:
+            yield Entry(source, (item,), mark=partial(_STATE.sub, _NEEDS_REVIEW, count=1))
+        else:
+            tag_end = _places(source, unit)[0]
+            tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
+            marked = partial(_STATE.sub, _SUBSTATE, count=1)
+            yield Entry(source, (Replacement(unit.start, tag_end, tag), item), mark=marked)
 
 
 def _fill_segment(source: str, segment: XmlElement, target: XmlElement | None) -> Iterator[Item]:

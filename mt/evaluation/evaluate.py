@@ -94,6 +94,11 @@ class EvaluationJob:
     glossary: Path | None = None
     """File with terms, which a run uses; their share in the translations is counted."""
 
+    @property
+    def glossary_input(self) -> list[InputPath]:
+        """The glossary as an input of a passport."""
+        return [("glossary", self.glossary)] if self.glossary else []
+
     def make_checks(self) -> TextChecks:
         """Return the checks of the texts; raise UserError for an unknown metric or reason."""
         check_metrics(self.metrics)
@@ -151,8 +156,7 @@ class OpenedSplit:
         if is_exported(self.run):
             record["quantization"] = read_exported(self.run).quantization
         models = list_model_files(self.run, decoding.ensemble)
-        terms = [("glossary", job.glossary)] if job.glossary else []
-        write_passport(path, record, [*hypotheses, *self.inputs, *terms, *models])
+        write_passport(path, record, [*hypotheses, *self.inputs, *job.glossary_input, *models])
 
 
 def evaluate_run(
@@ -174,9 +178,8 @@ def evaluate_run(
     """
     terms = read_terms(job.glossary)
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
+    opened.translator.use_terms(terms)
     checks, language = opened.checks, opened.data.target_language
-    if terms:
-        opened.translator.use_glossary(terms)
     started_at = time.perf_counter()
     translations = translate_pairs(opened.translator, opened.pairs)
     texts = [translation.text for translation in translations]
@@ -206,8 +209,7 @@ def evaluate_run(
         references=tuple(text.name for text in opened.references),
     )
     if terms:
-        sources = [pair.source for pair in opened.pairs]
-        counts = opened.translator.glossary.count(sources, texts)
+        counts = opened.translator.glossary.count([pair.source for pair in opened.pairs], texts)
         evaluation = replace(evaluation, terms=counts)
     if not opened.is_finished:
         return evaluation.marked("model", "checkpoint")
@@ -402,8 +404,7 @@ def evaluate_files(
     scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
     left = ScoredText.of_file(sources) if sources else None
     checks.check_texts(scored, right, left, language=target_language)
-    given = [*references, *filter(None, (sources, job.glossary))]
-    passport = passport_beside(hypotheses, given)
+    passport = passport_beside(hypotheses, [*references, *filter(None, (sources, job.glossary))])
     # Other lengths are allowed by name.
     shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
     lines = scored.lines[:shortest]
@@ -429,7 +430,7 @@ def evaluate_files(
     if passport:
         inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
         inputs += [("sources", sources)] if sources else []
-        inputs += [("glossary", job.glossary)] if job.glossary else []
+        inputs += job.glossary_input
         record = {**scores.as_record(), "settings": job.settings(tokenizer, checks.forced)}
         write_passport(passport, record, inputs)
     return scores

@@ -10,8 +10,8 @@ import logging
 import re
 import shutil
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -33,7 +33,6 @@ from mt.data.filters import (
     looks_tokenized,
     model_version,
 )
-from mt.data.glossary import TermCounts
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
@@ -228,7 +227,8 @@ class Evaluation:
     references: tuple[str, ...] = ()
     off_target: OffTarget | None = None
     further: tuple[Score, ...] = ()
-    terms: TermCounts | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of terms of a glossary, see `Glossary.count`."""
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
@@ -240,7 +240,10 @@ class Evaluation:
                 row.insert(2, score.interval.as_text() if score.interval else "")
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
-        terms = f"\n{self.terms.as_text()}" if self.terms else ""
+        terms = ""
+        if self.terms:
+            form = "\nterms: {share} % of {matched} are in the translations, {inflected} inflected"
+            terms = form.format(**self.terms)
         return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}{terms}"
 
     def as_record(self) -> dict[str, Any]:
@@ -258,7 +261,7 @@ class Evaluation:
         if self.off_target:
             record["off_target"] = self.off_target.as_record()
         if self.terms:
-            record["terms"] = asdict(self.terms)
+            record["terms"] = dict(self.terms)
         return record
 
     def scores(self) -> tuple[Score, ...]:

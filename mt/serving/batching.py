@@ -164,7 +164,7 @@ class Batcher:
 
     def _take(self, size: int) -> list[_Slice]:
         """Take up to `size` lines; requests with more lines move to the end of the queue."""
-        kinds = [(pending.options.n_best, pending.options.glossary) for pending in self._requests]
+        kinds = [(request.options.n_best, request.options.glossary) for request in self._requests]
         pairs = zip(self._requests, kinds, strict=True)
         alike = [request for request, kind in pairs if kind == kinds[0]]
         batch: list[_Slice] = []
@@ -182,9 +182,9 @@ class Batcher:
 
     def _translate(self, batch: list[_Slice]) -> None:
         lines = [line for _, some_lines in batch for line in some_lines]
-        n_best, glossary = batch[0][0].options.n_best, batch[0][0].options.glossary
         try:
-            stream = self.translator.stream(lines, n_best=n_best, glossary=glossary)
+            options = batch[0][0].options
+            stream = self.translator.stream(lines, n_best=options.n_best, glossary=options.glossary)
             translations = list(stream)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others

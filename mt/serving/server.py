@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,25 +37,24 @@ class Address:
     port: int = 8000
 
 
-def serve_run(  # noqa: PLR0913 - the options of a command
+def serve_run(
     run: Path,
     address: Address,
     *,
     limits: Limits,
     access: Access = NO_KEY_OWN_ORIGIN,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    load: Callable[[Path], Translator] = Translator.load,
     glossary: Path | None = None,
 ) -> None:
     """Serve the model of a run until SIGINT or SIGTERM, then end by that signal.
 
-    `overrides` are `decoding.KEY=VALUE`; `glossary` is for requests without one. Raises UserError
-    for an unavailable address, and the errors of `read_terms` and `Translator.load`.
+    `load` loads the run; `glossary` is for requests without one. Raises UserError for an
+    unavailable address, and the errors of `read_terms` and `load`.
     """
     terms = read_terms(glossary)
     with _bind(address) as listener:
-        translator = Translator.load(run, overrides=overrides, device=device)
-        translator.use_glossary(terms)
+        translator = load(run)
+        translator.use_terms(terms)
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", address.host)

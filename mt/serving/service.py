@@ -241,19 +241,6 @@ class _Service:
         check_size(count, self.limits.sentences, unit="lines", name=name, status=status)
         return split
 
-    def read_glossary(self, rows: dict[str, Any] | list[Any] | None) -> Glossary | None:
-        """Return the glossary of a request; raise HTTPException, 422 for a row that is no term."""
-        if rows is None:
-            return None
-        try:
-            terms = as_terms(rows, "`glossary`")
-        except DataError as error:
-            raise HTTPException(422, str(error)) from None
-        texts = (text for term in terms for text in (term.source, *term.targets))
-        count, most = sum(map(len, texts)), self.limits.characters
-        check_size(count, most, unit="characters", name="glossary", status=413)
-        return Glossary(terms, self.direction)
-
     async def translate_texts(
         self,
         request: Request,
@@ -308,7 +295,13 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
             service.access.check_key(request, missing=401)
             own = read_request(body, service.limits)
             texts = await service.read_texts(own.texts, own.format, name="texts", status=413)
-            glossary = await asyncio.to_thread(service.read_glossary, own.glossary)
+            glossary = None
+            if own.glossary is not None:
+                try:
+                    terms = await asyncio.to_thread(as_terms, own.glossary)
+                except DataError as error:
+                    raise HTTPException(422, str(error)) from None
+                glossary = Glossary(terms, service.direction)
             n_best = own.alternatives + 1
             answers = await service.translate_texts(request, texts, n_best, glossary)
             return TranslationResponse(translations=answers)
@@ -479,6 +472,7 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         for position, line in enumerate(translations, start=1)
         for note in line.notes
     ]
+
     terms = [use.as_record() for line in translations for use in line.terms]
 
     def refuse(positions: range, reason: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -87,8 +87,8 @@ class TrainingData:
 
     @cached_property
     def translation_table(self) -> TranslationTable:
-        """Table of token translations, for guided alignment, initial embeddings and shown terms."""
-        return learn_table(self.store)
+        """Table of token translations, for guided alignment, initial embeddings and terms."""
+        return replace(learn_table(self.store), term_ids=self.tokenizer.term_ids)
 
     @property
     def vocabularies(self) -> tuple[int, int]:
@@ -274,19 +274,20 @@ def _open_data(
     )
     stores = [*parts.values()]
     store = join_stores(stores)
-    show_terms, terms = None, tuple[float | str, ...]()
-    if config.data.terms:
-        drawing = TermDrawing(
-            tokenizer, config.data.max_tokens, lambda: data.translation_table, config.data.terms
-        )
-        names = (part.path.name for part in stores)
-        show_terms, terms = drawing.draw, (*drawing.shares, *names)
     sampling = Sampling(
         *config.tokenizer.subword_dropout,
         config.data.max_tokens,
         config.seed,
         AUGMENTATIONS[config.data.augmentation],
-        terms,
+        TermDrawing(
+            config.data.terms,
+            tuple(part.path.name for part in stores),
+            config.data.max_tokens,
+            tokenizer,
+            lambda: data.translation_table,
+        )
+        if config.data.terms
+        else None,
     )
     data = TrainingData(
         tokenizer=tokenizer,
@@ -298,13 +299,7 @@ def _open_data(
         source_language=config.data.source_language,
         target_tokens_per_update=config.training.target_tokens_per_update,
         seed=config.seed,
-        drawn=open_drawn(
-            stores,
-            tokenizer,
-            sampling,
-            epochs=config.training.max_epochs,
-            show_terms=show_terms,
-        ),
+        drawn=open_drawn(stores, tokenizer, sampling, epochs=config.training.max_epochs),
     )
     return data
 

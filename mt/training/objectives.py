@@ -245,6 +245,8 @@ class TranslationTable:
     keys: Tensor
     """Pairs in ascending order, source id * 2^32 + target id."""
     probabilities: Tensor
+    term_ids: tuple[int, int] | None = None
+    """Tags of shown target terms, whose tokens translate themselves."""
 
     def ids(self) -> tuple[Tensor, Tensor]:
         """Return the source id and the target id of each pair."""
@@ -256,18 +258,15 @@ class TranslationTable:
         numbers = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
         return torch.where(self.keys[numbers] == keys, self.probabilities[numbers], 0.0)
 
-    def align(
-        self, source: Tensor, target: Tensor, term_ids: tuple[int, int] | None = None
-    ) -> Tensor:
+    def align(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the position in source [B S] of each token of target [B T]; EOS and PAD have -1.
 
-        A target token that the source shows between the tags `term_ids` translates itself.
         They are those of the most probable path, on which a step to a source token that is d
         tokens away costs `_JUMP_COST` times d, up to `_LONGEST_JUMP` (Vogel et al. 1996).
         """
         scores = self.look_up(source[:, None, :], target[:, :, None]).clamp(min=_LEAST).log()
-        if term_ids is not None:
-            opened, closed = ((source == tag).cumsum(1) for tag in term_ids)
+        if self.term_ids is not None:
+            opened, closed = ((source == tag).cumsum(1) for tag in self.term_ids)
             is_shown = (opened > closed)[:, None] & (source[:, None] == target[:, :, None])
             scores.masked_fill_(is_shown, 0.0)
         scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
@@ -324,8 +323,7 @@ class GuidedPass(nn.Module):
     attention to the aligned source token. It is the attention that `explain` reads, the mean over
     the heads of `Transformer.alignment_attention`; the paper trains one head. Each batch is aligned
     when it is trained on, so that nothing has to be stored. With `updates`, the weight falls
-    linearly to 0 at that update: attention learns sooner, and is free in the end. Tokens between
-    the tags `term_ids` of a source are those of the target.
+    linearly to 0 at that update: attention learns sooner, and is free in the end.
     """
 
     def __init__(
@@ -335,17 +333,16 @@ class GuidedPass(nn.Module):
         weight: float,
         table: TranslationTable,
         updates: int | None = None,
-        *,
-        term_ids: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
-        self.term_ids = term_ids
         self.model = model
         self.plain = TrainingPass(model, label_smoothing)
         self.weight = self.first_weight = weight
         self.updates = updates
         device = model.output.weight.device
-        self.table = TranslationTable(table.keys.to(device), table.probabilities.to(device))
+        self.table = replace(
+            table, keys=table.keys.to(device), probabilities=table.probabilities.to(device)
+        )
         self.attention = model.alignment_attention
 
     def begin(self, update: int) -> None:
@@ -359,7 +356,7 @@ class GuidedPass(nn.Module):
             return self.plain(batch)  # type: ignore[no-any-return]
         with _mean_weights(self.attention) as weights:
             sums: LossSums = self.plain(batch)
-        aligned = self.table.align(batch.source, batch.target_out, self.term_ids)
+        aligned = self.table.align(batch.source, batch.target_out)
         attention = weights[0].gather(2, aligned.clamp(min=0)[:, :, None])[:, :, 0]
         # Without labels, a batch still has targets.
         aligned, attention = (each.flatten()[batch.real] for each in (aligned, attention))

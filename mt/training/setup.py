@@ -117,9 +117,7 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     learner = build_learner(config, model, device)
     if weight := training.guided_alignment:
         table, updates = data.translation_table, training.guided_alignment_updates
-        tokenizer = data.tokenizer
-        shown = tokenizer.term_ids if tokenizer.source is tokenizer.target else None
-        guided = GuidedPass(model, training.label_smoothing, weight, table, updates, term_ids=shown)
+        guided = GuidedPass(model, training.label_smoothing, weight, table, updates)
         learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))

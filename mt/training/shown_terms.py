@@ -9,7 +9,7 @@ can be right. Some words are shown in another form than the target has, so that 
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
@@ -40,13 +40,15 @@ _Flags = NDArray[np.bool_]
 class TermDrawing:
     """Shows terms in some training pairs; the choice follows from the seed and the pairs."""
 
-    tokenizer: Tokenizer
-    max_tokens: int
-    """Most tokens of a side, as in the store."""
-    learn_table: Callable[[], TranslationTable]
-    """Function that returns the table by which words are aligned."""
     share: float
     """Share of the pairs."""
+    corpora: tuple[str, ...]
+    """Names of the stores that the table is learned from."""
+    max_tokens: int
+    """Most tokens of a side, as in the stores."""
+    tokenizer: Tokenizer = field(repr=False)
+    learn_table: Callable[[], TranslationTable] = field(repr=False)
+    """Function that returns the table by which words are aligned."""
     unseen: float = 0.5
     """Share of the terms that are other words than the translation."""
     invented: float = 0.5
@@ -59,12 +61,7 @@ class TermDrawing:
         if self.tokenizer.source is not self.tokenizer.target:
             raise ConfigError("`data.terms` needs a tokenizer with `vocabulary: joint`")
 
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Numbers that determine the draw."""
-        return self.share, self.unseen, self.invented, self.other_form
-
-    def draw(self, chunk: Chunk, seed: np.random.SeedSequence) -> Chunk:
+    def __call__(self, chunk: Chunk, seed: np.random.SeedSequence) -> Chunk:
         """Return a chunk in which some rows show terms, unless these would be too long."""
         random = Random(int(seed.generate_state(1, np.uint64)[0]))
         rows = [row for row in range(len(chunk.source)) if random.random() < self.share]

@@ -25,20 +25,17 @@ def found(terms: str, text: str, language: str = "en") -> list[str]:
     return [match.text for match in glossary(*rows, source=language).find(text)]
 
 
-def match_naively(terms: list[str], text: str) -> list[str]:
-    """Return the longest terms from left to right, each between word borders."""
-    matches, place = [], 0
-    while place < len(text):
-        here = [
-            term
-            for term in terms
-            if re.match(rf"(?<!\w){re.escape(term)}(?!\w)", text[place:])
-            and not (place and text[place - 1].isalnum())
-        ]
-        longest = max(here, key=len, default=" ")
-        matches += [longest] if here else []
-        place += len(longest)
-    return matches
+def match_naively(terms: list[str], text: str, borders: str = r"(?<!\w){}(?!\w)") -> list[str]:
+    """Return the longest terms first, each between word borders, in the order of the text."""
+    matches: dict[int, str] = {}
+    for term in sorted({*terms}, key=len, reverse=True):
+        for match in re.finditer(f"(?={borders.format(re.escape(term))})", text):
+            span = range(match.start(), match.start() + len(term))
+            if all(
+                span.stop <= at or at + len(other) <= span.start for at, other in matches.items()
+            ):
+                matches[span.start] = term
+    return [matches[at] for at in sorted(matches)]
 
 
 WORDS = st.sampled_from(["ab", "abc", "b", "ba", "bab", "c"])
@@ -59,42 +56,36 @@ def test_longest_terms_are_found_as_by_a_naive_search(terms: list[str], text: st
     text=st.text("电脑桌子，", max_size=20),
 )
 def test_longest_terms_are_found_in_text_without_spaces(terms: list[str], text: str) -> None:
-    naive, place = [], 0
-    while place < len(text):
-        longest = max((term for term in terms if text.startswith(term, place)), key=len, default="")
-        naive += [longest] if longest else []
-        place += len(longest) or 1
-    assert found(",".join(terms), text, "zh") == naive
+    assert found(",".join(terms), text, "zh") == match_naively(terms, text, "{}")
 
 
 @pytest.mark.parametrize(
     ("language", "term", "text", "forms"),
     [
         ("en", "an", "and An ant", "An"),
-        ("en", "plan", "plans planet plane", "plans"),
-        ("en", "party", "parties part", "parties"),
-        ("en", "hand", "handy hands", "hands"),
-        ("en", "star", "start stars", "stars"),
+        ("en", "plan", "plans planet Plan", "Plan"),
+        ("en", "floor", "floors flood Floor floored floorings", "floors Floor floored"),
+        ("en", "printer", "Printers printed PRINTER printer's", "Printers PRINTER printer"),
+        ("en", "company", "companies COMPANY compan company2", "companies COMPANY compan"),
         ("en", "IT", "it IT Its", "IT"),
-        ("en", "iPhone", "iphone iPhones IPHONE", "iPhones IPHONE"),
-        ("en", "apple", "Apple APPLES", "Apple APPLES"),
-        ("en", "John", "John's Johnson", "John"),
-        ("de", "Hund", "Hunde Hunden Hundert", "Hunde Hunden"),
-        ("de", "Haus", "Häuser Hause Hausrat Haustür", "Häuser Hause"),
+        ("en", "iPhone", "iphone iPhones IPHONE iPhone", "IPHONE iPhone"),
+        ("en", "model2", "models model2 MODEL2 model", "model2 MODEL2"),
+        ("de", "Vertrag", "Vertrags Vertrages Verträge Vertragspartner", "Vertrags Vertrages"),
         ("fr", "école", "l'école écoles écolier", "école écoles"),
-        ("ru", "книга", "книгу книгами книг книжный", "книгу книгами книг"),
-        ("tr", "kitap", "kitabı kitaplarımızdan kitaplık", "kitabı kitaplarımızdan"),
-        ("tr", "ışık", "IŞIK Işıklar isik", "IŞIK Işıklar"),
-        ("el", "βιβλίο", "βιβλία ΒΙΒΛΙΩΝ βιβλιοθήκη", "βιβλία ΒΙΒΛΙΩΝ"),
-        ("ko", "컴퓨터", "컴퓨터를 컴퓨터에서", "컴퓨터를 컴퓨터에서"),
+        ("ru", "собака", "собаки собакой собаками собачий", "собаки собакой собаками"),
+        ("tr", "ışık", "IŞIK Işıklar isik", "IŞIK"),
+        ("tr", "sözleşme", "SÖZLEŞME sözleşmesi sözleşmeler", "SÖZLEŞME sözleşmesi"),
+        ("el", "βιβλίο", "βιβλία ΒΙΒΛΊΩΝ βιβλιοθήκη", "βιβλία ΒΙΒΛΊΩΝ"),
+        ("ko", "계약", "계약을 계약에서 계약자에게서 계", "계약을 계약에서"),
+        ("hi", "किताब", "किताबें किताबों किताबखाना", "किताबें किताबों"),
         ("hi", "हि", "हिन्दी हि", "हि"),
-        ("ar", "كتاب", "كتابان كتابة", "كتابان كتابة"),
+        ("ar", "كتاب", "كتابان كتاب", "كتاب"),
+        ("ar", "المدرسة", "المدرسة المدرستان مدرسة", "المدرسة"),
         ("chr", "ᎠᎹ", "ᎠᎹ ᎠᎹᏱ", "ᎠᎹ"),
-        ("ka", "წიგნი", "წიგნები წიგნს", "წიგნები წიგნს"),
+        ("ka", "კომპიუტერი", "კომპიუტერს კომპიუტერის ქალი", "კომპიუტერს კომპიუტერის"),
         ("zh", "电", "我的电脑", "电"),
         ("zh", "iPhone", "新iPhone手机", "iPhone"),
         ("th", "กา", "กา กา้", "กา"),
-        ("und", "glorp", "glorps glorpish glorped", "glorps glorped"),
     ],
 )
 def test_forms_of_a_term_are_found(language: str, term: str, text: str, forms: str) -> None:
@@ -128,7 +119,9 @@ def test_a_term_that_is_written_as_in_the_text_goes_first() -> None:
     ("rows", "source", "translation", "fates"),
     [
         ([("cat", "Katze")], "a cat", "eine Katze", ["used"]),
-        ([("cat", "Katze")], "cats", "zwei Katzen", ["inflected"]),
+        ([("cat", "Katze")], "A CAT", "zwei Katzen", ["inflected"]),
+        ([("cat", "roter Hund")], "a cat", "der rote Hund", ["missed"]),
+        ([("cat", "kleine Katze")], "a cat", "einer kleinen Katze", ["inflected"]),
         ([("cat", "Katze")], "a cat", "ein Hund", ["missed"]),
         ([("cat", "Katze")], "a cat", "Katzenfutter", ["missed"]),
         ([("cat", "Katze")], "a cat and a cat", "eine Katze", ["used", "missed"]),
@@ -147,8 +140,8 @@ def test_terms_are_checked_in_a_translation(
     places = terms.locate(matches, translation)
     assert [("inflected" if p[1] else "used") if p else "missed" for p in places] == fates
     counts = terms.count([source], [translation])
-    assert (counts.matched, counts.used) == (len(fates), fates.count("used"))
-    assert counts.inflected == fates.count("inflected")
+    assert (counts["matched"], counts["used"]) == (len(fates), fates.count("used"))
+    assert counts["inflected"] == fates.count("inflected")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +161,8 @@ def test_case_follows_the_source(
     row: tuple[str, str], text: str, is_first: bool, target: str
 ) -> None:
     terms = glossary(row, target="fr")
-    [match] = terms.find(text)
-    assert terms.write_target(match, is_first=is_first) == target
+    [match] = terms.find(f"a {text}")
+    assert terms.write_target(match, starts_sentence=is_first) == target
 
 
 def test_rows_are_read_with_notes_and_alternatives(tmp_path: Path) -> None:
@@ -186,21 +179,20 @@ def test_rows_are_read_with_notes_and_alternatives(tmp_path: Path) -> None:
     [
         (b"", "has no term"),
         (b"\n \n", "has no term"),
-        (b"a\tb\nc\n", "line 2 has 1 column"),
-        (b"a\tb\tc\td\n", "line 1 has 4 columns"),
+        (b"a\tb\nc\n", "line 2: is no row of source term, target term and perhaps a note"),
+        (b"a\tb\tc\td\n", "line 1: is no row"),
         (b"a\tb\n\tc\n", "line 2: the source term is empty"),
         (b"a\t \n", "line 1: the target term is empty"),
-        (b"a\tb\nc\t\xff\n", "line 2 is not UTF-8; convert it with iconv"),
-        (b"a\tb\0\n", "line 1: the target term has the control character U\\+0000"),
-        ("a\u2028\tb\n".encode(), "line 1: the source term has the control character U\\+2028"),
-        (b"a <b>c</b>\td\n", "line 1: the source term has the markup `<b>`"),
-        (b"a\tR&amp;D\n", "line 1: the target term has the markup `&amp;`"),
+        (b"a\tb\nc\t\xff\n", "line 2: is not UTF-8; convert it with iconv"),
+        (b"a\tb\0\n", "line 1: the target term has `\ufffd`; leave out"),
+        ("a\u2028\tb\n".encode(), "line 1: the source term has `"),
+        (b"a <b>c</b>\td\n", "line 1: the source term has `<b>`; leave out markup"),
+        (b"a\tR&amp;D\n", "line 1: the target term has `&amp;`"),
         (b"%s files\td\n", "line 1: the source term has `%s`"),
         (b"{name}\td\n", "line 1: the source term has `{name}`"),
         (b"a\twww.example.org\n", "line 1: the target term has `www.example.org`"),
         (b"12\td\n", "line 1: the source term `12` has no letter"),
-        (b"a\t" + 201 * b"b" + b"\n", "line 1: the target term has 201 characters"),
-        ("a\tb".encode("utf-16"), "line 1 is not UTF-8"),
+        ("a\tb".encode("utf-16"), "line 1: is not UTF-8"),
     ],
 )
 def test_a_row_that_is_no_term_is_named(content: bytes, message: str, tmp_path: Path) -> None:
@@ -213,12 +205,12 @@ def test_a_row_that_is_no_term_is_named(content: bytes, message: str, tmp_path: 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", "b"), ("c",)], "row 2 is no pair"),
-        (["ab"], "row 1 is no pair"),
-        ([("a", 1)], "row 1 is no pair"),
-        ({"a": 1}, "row 1 is no pair"),
+        ([("a", "b"), ("c",)], "row 2: is no row"),
+        (["ab"], "row 1: is no row"),
+        ([("a", 1)], "row 1: is no row"),
+        ({"a": 1}, "row 1: is no row"),
         ({"a": ["b", ""]}, "row 2: the target term is empty"),
-        ([7], "row 1 is no pair"),
+        ([7], "row 1: is no row"),
     ],
 )
 def test_a_given_row_that_is_no_term_is_named(rows: Any, message: str) -> None:

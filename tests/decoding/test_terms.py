@@ -109,16 +109,16 @@ def translate(glossary: Any, line: str, table: dict[str, str] = TABLE, **keys: A
 @pytest.mark.parametrize(
     ("glossary", "line", "text", "fates"),
     [
-        ({"cat": "Katzen"}, "the cats see", "die Katzen sehen", "used model"),
-        ({"cat": "Katze"}, "the cats see", "die Katzen sehen", "inflected model"),
-        ({"cat": ["Kater", "Katze"]}, "the cats", "die Katzen", "inflected model"),
+        ({"cats": "Katzen"}, "the cats see", "die Katzen sehen", "used model"),
+        ({"cats": "Katze"}, "the cats see", "die Katzen sehen", "inflected model"),
+        ({"cats": ["Kater", "Katze"]}, "the cats", "die Katzen", "inflected model"),
         ({"dog": "Köter"}, "see a dog", "sehen einen Köter", "used placed"),
         ({"a dog": "den Köter"}, "see a dog", "sehen den Köter", "used placed"),
         ({"dog": "Köter"}, "see a Dog", "sehen einen Köter", "used placed"),
         ({"see": "blicken"}, "see a dog", "blicken einen Hund", "used placed"),
         ({"the": "jene"}, "The dog", "Jene Hund", "used placed"),
         ({"dog": "Köter"}, "dog a dog", "Köter einen Köter", "used placed, used placed"),
-        ({"dog": "Köter", "cat": "Mieze"}, "cats see a dog", "Mieze sehen einen Köter", 2),
+        ({"dog": "Köter", "cats": "Mieze"}, "cats see a dog", "Mieze sehen einen Köter", 2),
         ({"dog": "Köter"}, "25 dog 25", "25 Köter 25", "used placed"),
         ({"fish": "Fisch"}, "the cats see", "die Katzen sehen", ""),
         ({"dog": "dog"}, "a dog", "einen dog", "used placed"),
@@ -159,7 +159,7 @@ def test_a_model_that_learned_terms_reads_them_behind_their_source_terms() -> No
     translator = build(TABLE, shown=True)
     engine = translator.engine
     assert isinstance(engine, Dictionary)
-    glossary = {"dog": "Köter", "black cat": "Mieze"}
+    glossary = {"dog": "Köter", "black cats": "Mieze"}
     line = "the black cats see a Dog !"
     [translation] = translator.stream([line], glossary=glossary)
     first, last = TERM_TAGS
@@ -195,7 +195,7 @@ def test_a_glossary_without_a_match_changes_nothing(shown: bool) -> None:
 
 def test_a_term_of_an_unspaced_script_is_shown_without_a_space() -> None:
     tokenizer = Tokenizer(SHOWN, SHOWN, "")
-    spaced, unspaced = tokenizer.encode_terms(["Hund", "电脑"])
+    spaced, unspaced = map(tokenizer.encode_term, ["Hund", "电脑"])
     pieces = SHOWN.processor.id_to_piece(spaced + unspaced)
     assert "".join(pieces) == "\u2581Hund电脑"
     assert spaced == SHOWN.encode(["Hund"])[0][:-1]
@@ -226,7 +226,9 @@ def test_files_are_translated_with_a_glossary(
         before = out.read_bytes()
         terms.write_text("two\n")
         status, _, err = program("translate", tmp_path / "none", *common)
-        message = f"error: {terms}: line 1 has 1 column; write source term, tab, target term\n"
+        message = (
+            f"error: {terms}: line 1: is no row of source term, target term and perhaps a note\n"
+        )
         assert (status, err) == (2, message)
         assert out.read_bytes() == before
 
@@ -242,17 +244,17 @@ def test_share_of_the_terms_that_are_used_is_scored(
     given = [*text, "--sources", sources, "--glossary", terms, "--allow", "swapped"]
     status, out, err = program(*given)
     assert status == 0, err
-    assert out.splitlines()[-1] == "terms: 3 of 4 used (75.0 %), 0 of them inflected"
+    assert out.splitlines()[-1] == "terms: 75.0 % of 4 are in the translations, 0 inflected"
     status, _, err = program(*text, "--glossary", terms)
     assert (status, "`--glossary` needs the --sources" in err) == (2, True)
     run = shutil.copytree(finished_run, tmp_path / "run")
     status, out, err = program("evaluate", run, "--glossary", terms)
     assert status == 0, err
-    last = r"terms: \d of \d used \(\d+\.\d %\), \d of them inflected"
+    last = r"terms: \d+\.\d % of \d are in the translations, \d inflected"
     assert re.fullmatch(last, out.splitlines()[-1])
     record = json.loads((run / "evaluations" / "test.json").read_text())
     assert "glossary" in [item["role"] for item in record["inputs"]]
-    assert set(record["terms"]) == {"matched", "used", "inflected"}
+    assert set(record["terms"]) == {"matched", "used", "inflected", "share"}
     assert program("evaluate", run / "evaluations" / "test.json")[0] == 0
 
 

@@ -1,19 +1,21 @@
 """Target terms shown in training sources: what is shown, and that it follows from the seed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from mt.config.data import TERM_TAGS
 from mt.config.loading import load_config
 from mt.data.batches import collate
+from mt.data.glossary import Glossary, as_terms, is_form
 from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.terms import Terms
 from mt.decoding.translator import load_translator
 from mt.training.data import TrainingData, prepare
 from mt.training.objectives import learn_table
@@ -61,11 +63,10 @@ def read(chunk: Chunk) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
         yield WORDS.decode(plain), shown, WORDS.decode(chunk.target[row].tolist())
 
 
-def draw(store: PairStore, share: float, seed: int = 1, max_tokens: int = 99) -> Chunk:
-    drawing = TermDrawing(share, ("pairs",), partial(learn_table, store))
-    sequence = np.random.SeedSequence(seed)
-    both = Tokenizer(WORDS, WORDS, "")
-    return drawing.apply(store.chunks[0], both, sequence, max_tokens=max_tokens)
+def draw(store: PairStore, share: float, seed: int = 1, most: int = 99, **shares: float) -> Chunk:
+    both, table = Tokenizer(WORDS, WORDS, ""), partial(learn_table, store)
+    show = TermDrawing(share, ("pairs",), most, both, table, **shares)
+    return show(store.chunks[0], np.random.SeedSequence(seed))
 
 
 def as_lists(chunk: Chunk) -> list[list[int]]:
@@ -74,7 +75,7 @@ def as_lists(chunk: Chunk) -> list[list[int]]:
 
 
 def test_a_share_of_the_sources_shows_words_of_their_targets(store: PairStore) -> None:
-    rows = list(read(draw(store, 0.5)))
+    rows = list(read(draw(store, 0.5, other_form=0.0)))
     with_terms = [row for row in rows if row[1]]
     assert 0.35 < len(with_terms) / len(rows) < 0.55
     assert {len(shown) for _, shown, _ in with_terms} == {1, 2}
@@ -91,13 +92,30 @@ def test_a_share_of_the_sources_shows_words_of_their_targets(store: PairStore) -
     assert not any(word in {"the", "can", "."} for word, _ in right), "frequent words are no terms"
 
 
+def test_other_forms_and_other_words_are_shown_in_their_shares(store: PairStore) -> None:
+    translations = NOUNS | VERBS
+    for word, term, target in list_terms(draw(store, 1.0, unseen=0.0, other_form=0.5)):
+        assert term == translations[word] or is_form(term, translations[word])
+        assert f" {translations[word]} " in target
+    forms = [*list_terms(draw(store, 1.0, unseen=0.0, other_form=1.0))]
+    assert 0.05 < sum(term not in target for _, term, target in forms) / len(forms) < 0.9
+    others = [*list_terms(draw(store, 1.0, unseen=1.0, invented=0.0))]
+    assert all(term in translations.values() and term in target for _, term, target in others)
+    assert sum(term == translations[word] for word, term, _ in others) < 0.1 * len(others)
+
+
+def list_terms(chunk: Chunk) -> Iterator[tuple[str, str, str]]:
+    for _, shown, target in read(chunk):
+        yield from ((word, term, target) for word, term in shown)
+
+
 def test_the_draw_follows_from_the_seed(store: PairStore) -> None:
     first = as_lists(draw(store, 0.3))
     assert as_lists(draw(store, 0.3)) == first
     assert as_lists(draw(store, 0.3, seed=2)) != first
     assert as_lists(draw(store, 0.0)) == as_lists(store.chunks[0])
     longest = int(store.lengths.max())
-    assert as_lists(draw(store, 0.3, max_tokens=longest)) == as_lists(store.chunks[0])
+    assert as_lists(draw(store, 0.3, most=longest)) == as_lists(store.chunks[0])
 
 
 def test_shown_tokens_are_aligned_with_their_copies(store: PairStore) -> None:
@@ -108,12 +126,13 @@ def test_shown_tokens_are_aligned_with_their_copies(store: PairStore) -> None:
     cut = len(WORDS.encode(["the nounak"])[0]) - 1
     source = [*source[:cut], FIRST, *shown[:-1], LAST, *source[cut:]]
     batch = collate([Example(0, np.array(source, np.int32), np.array(target, np.int32))])
-    [aligned] = table.align(batch.source, batch.target_out, (FIRST, LAST)).tolist()
+    [aligned] = (
+        replace(table, term_ids=(FIRST, LAST)).align(batch.source, batch.target_out).tolist()
+    )
     start = len(WORDS.encode(["der"])[0]) - 1
     places = range(cut + 1, cut + len(shown))
     assert aligned[start : start + len(places)] == [*places]
     plain = table.align(batch.source, batch.target_out)
-    assert torch.equal(plain, table.align(batch.source, batch.target_out, None))
     assert plain.tolist() != [aligned]
 
 
@@ -162,12 +181,17 @@ def test_a_run_without_terms_is_continued_with_them(
     settings = *TERMS, f"training.init_from={finished_run}", "training.max_updates=4"
     train_with(tiny_recipe, tmp_path / "run", *settings)
     translator = load_translator(tmp_path / "run", device="cpu")
-    assert translator.tokenizer.term_ids is not None
-    glossary = {"two": "zwei", "nine": "neun"}
+    tokenizer, glossary = translator.tokenizer, {"two": "zwei", "nine": "neun"}
+    assert tokenizer.term_ids is not None
+    terms = Terms(
+        Glossary(as_terms(glossary), translator.direction), tokenizer, translator.engine, 99
+    )
+    [ids] = tokenizer.encode_source(["one two three four"])
+    source = [*terms.show("one two three four", ids)]
+    first, last = map(source.index, tokenizer.term_ids)
+    assert tokenizer.source.decode(source[:first]) == "one two"
+    assert tokenizer.source.decode(source[first:last]) == "zwei"
+    assert [*source[:first], *source[last + 1 :]] == ids
     [translation] = translator.stream(["one two three four"], glossary=glossary)
-    first, last = translator.tokenizer.term_ids
-    [source] = [part.source for part in translation.alternatives[0].parts]
-    shown = source[source.index(first) + 1 : source.index(last)]
-    assert translator.tokenizer.source.decode(shown) == "zwei"
     [use] = translation.terms
     assert (use.source, use.target, use.fate in {"used", "missed"}) == ("two", "zwei", True)
