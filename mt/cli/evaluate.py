@@ -77,10 +77,15 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Score a run or a file of translations, or verify a score."""
-    run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
+    run_options = {
+        "--split": split,
+        "--set": overrides,
+        "--robustness": robustness,
+        "--glossary": glossary,
+    }
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     texts = {"--references": references, "--sources": sources}
-    scoring = {"--metric": metric, "--bootstrap": bootstrap, "--glossary": glossary}
+    scoring = {"--metric": metric, "--bootstrap": bootstrap}
     if target.suffix == ".json":
         _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
         _verify(target)
@@ -93,7 +98,7 @@ def evaluate(
     if is_run and bool(sources) != bool(references):
         raise UserError("a run is scored on --sources and --references; give both")
     if robustness:
-        _refuse(scoring, "--robustness, which scores by BLEU and chrF2")
+        _refuse({**scoring, "--glossary": glossary}, "--robustness, which scores by BLEU and chrF2")
     from mt.evaluation import evaluate as evaluation
 
     job = evaluation.EvaluationJob(

@@ -26,9 +26,7 @@ from mt.tables import make_printable
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
-GlossaryRows = Mapping[str, str | Sequence[str]] | Iterable[Sequence[str]]
-"""Target term, or several, by source term; or pairs of a source term and a target term."""
-STEM, _LONGER = 5, 2
+_STEM, _LONGER = 5, 2
 """Fewest letters of a stem, and most characters by which a form is longer than its word."""
 _VOWELS = frozenset("aeiouyаеиоуыэюяьіїєαεηιουωაეიოუ")
 _SAME, _OTHER_CASE, _OTHER_FORM, _OTHER_WORD = range(4)
@@ -92,38 +90,36 @@ def read_terms(path: Path | None) -> tuple[Term, ...]:
     return _check_rows(rows)
 
 
-def as_terms(rows: GlossaryRows) -> tuple[Term, ...]:
-    """Return terms of a mapping or of pairs. Raises DataError for a row that is no term."""
-    given: Iterable[Any] = rows
-    if isinstance(rows, Mapping):
-        given = (
-            (source, target)
-            for source, targets in rows.items()
-            for target in (targets if isinstance(targets, list | tuple) else [targets])
-        )
-    return _check_rows((f"glossary: row {number}", row) for number, row in enumerate(given, 1))
+def as_terms(rows: Mapping[str, str | Sequence[str]]) -> tuple[Term, ...]:
+    """Return terms by a mapping of source terms to a target term or several.
+
+    Raises DataError for a row that is no term.
+    """
+    pairs = [
+        (f"glossary: `{source}`", (source, target))
+        for source, targets in rows.items()
+        for target in ([targets] if isinstance(targets, str) else targets)
+    ]
+    return _check_rows(pairs)
 
 
-def _check_rows(rows: Iterable[tuple[str, Any]]) -> tuple[Term, ...]:
+def _check_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Term, ...]:
     """Return the terms of rows with single spaces; raise DataError for a row that is none."""
     terms: dict[str, dict[str, None]] = {}
     for place, row in rows:
-        is_row = isinstance(row, list | tuple) and all(isinstance(cell, str) for cell in row)
-        if not is_row or not 2 <= len(row) <= 3:
+        if not 2 <= len(row) <= 3:
             raise DataError(f"{place}: is no row of source term, target term and perhaps a note")
         for side, cell in zip(("source", "target"), row, strict=False):
-            name, term = f"{place}: the {side} term", " ".join(cell.split())
+            name = f"{place}: the {side} term"
             copied = [part for part in copied_parts(cell) if any(map(str.isalnum, part))]
-            odd = copied or _NO_TEXT.findall(cell)
-            if not term:
-                raise DataError(f"{name} is empty")
-            if odd:
+            if odd := copied or _NO_TEXT.findall(cell):
                 raise DataError(
                     f"{name} has `{make_printable(odd[0])}`; leave out markup, placeholders, "
                     "addresses and control characters"
                 )
-            if not any(map(str.isalpha, term)):
-                raise DataError(f"{name} `{term}` has no letter; numbers and marks need no term")
+            if not any(map(str.isalpha, cell)):
+                fault = f"`{cell}` has no letter" if cell.strip() else "is empty"
+                raise DataError(f"{name} {fault}; numbers and marks need no term")
         source, target = (" ".join(cell.split()) for cell in row[:2])
         terms.setdefault(source, {})[target] = None
     return tuple(Term(source, tuple(targets)) for source, targets in terms.items())
@@ -167,9 +163,9 @@ def _find_stem(word: str) -> str | None:
     count = sum(not unicodedata.combining(c) for c in letters)
     last = unicodedata.normalize("NFD", word[-1])[0]
     is_vowel = last in _VOWELS or unicodedata.category(last)[0] == "M"
-    if is_vowel and count > STEM:
+    if is_vowel and count > _STEM:
         return word[:-1]
-    return word if count >= STEM else None
+    return word if count >= _STEM else None
 
 
 def _compare(word: _Piece, other: _Piece) -> int:
@@ -181,14 +177,9 @@ def _compare(word: _Piece, other: _Piece) -> int:
         return _OTHER_WORD
     if word.folded == other.folded:
         return _OTHER_CASE
-    return _OTHER_FORM if is_form(word.folded, other.folded) else _OTHER_WORD
-
-
-def is_form(word: str, other: str) -> bool:
-    """Test whether a word is a term and another one a form of it; both are in lower case."""
-    stem = _find_stem(word)
-    is_near = stem is not None and other.startswith(stem) and len(other) <= len(word) + _LONGER
-    return is_near and _find_stem(other) is not None
+    stem, most = _find_stem(word.folded), len(word.folded) + _LONGER
+    is_near = stem is not None and other.folded.startswith(stem) and len(other.folded) <= most
+    return _OTHER_FORM if is_near and _find_stem(other.folded) else _OTHER_WORD
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,33 +254,19 @@ class Glossary:
         places: list[tuple[Span, bool] | None] = [None] * len(matches)
         taken: set[int] = set()
         for worst, index in product((_OTHER_CASE, _OTHER_FORM), range(len(matches))):
-            terms = [
-                _split_term(target, self.direction.target) for target in matches[index].term.targets
-            ]
+            targets = matches[index].term.targets
             runs = (
                 range(first, first + len(words))
-                for words in terms
+                for words in (_split_term(target, self.direction.target) for target in targets)
                 for first in range(len(pieces) - len(words) + 1)
                 if max(map(_compare, words, pieces[first:])) <= worst
             )
-            run = next((run for run in runs if taken.isdisjoint(run)), None)
+            run = next(filter(taken.isdisjoint, runs), None)
             if run and places[index] is None:
                 taken.update(run)
                 span = pieces[run[0]].start, pieces[run[-1]].end
                 places[index] = span, worst == _OTHER_FORM
         return places
-
-    def count(self, sources: Iterable[str], translations: Iterable[str]) -> dict[str, float]:
-        """Count the terms in sources, and those that their translations have; give the share."""
-        places = [
-            place
-            for source, translation in zip(sources, translations, strict=True)
-            for place in self.locate(self.find(source), translation)
-        ]
-        forms = [is_other for _, is_other in filter(None, places)]
-        used, inflected = forms.count(False), forms.count(True)
-        share = round(100 * len(forms) / max(1, len(places)), 1)
-        return {"matched": len(places), "used": used, "inflected": inflected, "share": share}
 
     def write_target(self, match: Match, *, starts_sentence: bool) -> str:
         """Return the preferred target term of a match in the case that its place asks for.

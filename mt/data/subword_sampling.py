@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt.config.data import TERM_TAGS
 from mt.data.augmentation import Augmentation
 from mt.data.store import Chunk, PairStore, Rows, concatenate, join_stores, open_store, write_store
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
@@ -47,8 +46,10 @@ class Sampling:
     seed: int
     augmentation: Augmentation | None = None
     """Changes of the text before it is cut into tokens."""
-    show_terms: Callable[[Chunk, np.random.SeedSequence], Chunk] | None = None
-    """Function that adds target terms to sources; its `repr` differs for other draws."""
+    show_terms: Callable[[Chunk, Chunk, np.random.SeedSequence], Chunk] | None = None
+    """Function that takes drawn and plain tokens, and returns the drawn ones with plain rows that
+    show target terms in between; its `repr` differs for other terms.
+    """
 
 
 def draw_store(
@@ -86,13 +87,12 @@ def draw_store(
                 if changes := sampling.augmentation:
                     limit = sampling.max_tokens
                     chunk = changes.apply(chunk, tokenizer, third, max_tokens=limit)
-                if sampling.show_terms:
-                    chunk = sampling.show_terms(chunk, fourth)
-                yield Chunk(
+                drawn = Chunk(
                     source.draw(chunk.source, seeds[0], max_tokens=sampling.max_tokens),
                     target.draw(chunk.target, seeds[1], max_tokens=sampling.max_tokens),
                     chunk.left_out,
                 )
+                yield sampling.show_terms(drawn, chunk, fourth) if sampling.show_terms else drawn
 
         write_store(path, chunks())
         return PairStore(path)
@@ -203,7 +203,6 @@ class BpeDropout:
         """Take the probability to skip a merge; 0 draws nothing."""
         size, texts = len(vocabulary), vocabulary.texts()
         self._dropout = dropout
-        self._term_tags = [vocabulary.tags.get(tag, -1) for tag in TERM_TAGS]
         self._ids = {text: token for token, text in texts.items()}
         self._scores = np.array([vocabulary.processor.get_score(token) for token in range(size)])
         self._spelling = Rows.of([self._spell(token, texts.get(token)) for token in range(size)])
@@ -236,30 +235,24 @@ class BpeDropout:
             row_starts = symbols.offsets[plain.offsets]
             begins = self._begins_word[symbols.values]
             begins[row_starts[:-1]] = True
-            opened, closed = (np.cumsum(symbols.values == tag) for tag in self._term_tags)
-            # Shown terms are cut as in targets, so that they can be copied.
-            dropout = np.where(opened > closed, 0.0, self._dropout)
-            tokens = self._segment(symbols.values, begins, dropout, random)
+            tokens = self._segment(symbols.values, begins, random)
             counts = np.append(0, np.cumsum(tokens >= 0))
             both = concatenate([Rows(tokens[tokens >= 0], counts[row_starts]), plain])
             too_long = both.lengths[: len(plain)] > max_tokens
             drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
         return concatenate(drawn)
 
-    def _segment(
-        self, ids: Ids, begins: Flags, dropout: NDArray[np.floating], random: np.random.Generator
-    ) -> Ids:
+    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
         """Return [N] the token that begins at each of the symbols `ids`, or -1.
 
         `begins` [N] is True at the first symbol of each word; no token crosses that border.
-        `dropout` [N] is the probability to skip a merge with the next symbol.
         """
         tokens = np.full(len(ids), -1, np.int32)
         word, at = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
             merged = self._merges.find(ids[:-1], ids[1:])
             merges = (merged >= 0) & (word[:-1] == word[1:])
-            merges &= random.random(len(merges)) >= dropout[at[:-1]]
+            merges &= random.random(len(merges)) >= self._dropout
             (merges,) = np.nonzero(merges)
             merges = merges[np.lexsort((merges, -self._scores[merged[merges]], word[merges]))]
             best = merges[np.diff(word[merges], prepend=-1) > 0]  # one merge in each word

@@ -284,11 +284,6 @@ class Tokenizer:
         first, last = map(self.source.tags.get, TERM_TAGS)
         return None if first is None or last is None else (first, last)
 
-    def show_term(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
-        """Return the tokens of a source term and, behind it, of its target term between tags."""
-        assert self.term_ids is not None, "the vocabulary has the tags of terms"
-        return [*source, self.term_ids[0], *target, self.term_ids[1]]
-
     def encode_term(self, term: str) -> list[int]:
         """Return the source tokens of a target term, cut as inside a target text.
 

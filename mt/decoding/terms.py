@@ -8,8 +8,7 @@ translation lacks a term, the words that are aligned with the source term are re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Literal
+from itertools import chain, groupby
 
 from mt.data.glossary import Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
@@ -28,10 +27,10 @@ class TermUse:
     """The term as the line has it."""
     target: str
     """The target term as the translation has it, or the preferred one that it lacks."""
-    fate: Literal["used", "inflected", "missed"]
-    """As the glossary has it, in another form, or not in the translation."""
-    way: Literal["model", "placed", ""]
-    """Written by the model, or put in place of other words; empty if missed."""
+    fate: str
+    """`used` as the glossary has it, `inflected`, or `missed` in the translation."""
+    way: str
+    """Written by the `model`, or `placed` instead of other words; empty if missed."""
     link: Link | None = None
     """Places in the line and in its translation, unless missed."""
 
@@ -67,20 +66,21 @@ class Terms:
         They are unchanged for a model that did not learn terms. A term is left out if there are
         too many tokens, or if it has unknown characters.
         """
-        matches = self.glossary.find(text) if self.tokenizer.term_ids else []
-        owners = source_tokens(text, ids, self.tokenizer) if matches else []
-        shown, copied = list[int](), 0
+        tags = self.tokenizer.term_ids
+        matches = self.glossary.find(text) if tags else []
+        if not tags or not matches:
+            return ids
+        owners, shown, copied = source_tokens(text, ids, self.tokenizer), list[int](), 0
         for match in matches:
             target = self.glossary.write_target(match, starts_sentence=match.is_first)
             term = self.tokenizer.encode_term(target)
-            first, last = (len("".join(text[:place].split())) for place in (match.start, match.end))
-            tokens = {token for of_one in owners[first:last] for token in of_one if token >= copied}
-            rest = len(ids) - copied + len(term) + 2
-            if tokens and len(shown) + rest <= self.longest_source and UNK not in term:
-                start, end = min(tokens), max(tokens) + 1
-                shown += [*ids[copied:start], *self.tokenizer.show_term(ids[start:end], term)]
+            visible = len("".join(text[: match.end].split()))
+            end = max(chain(*owners[:visible]), default=-1) + 1
+            count = len(shown) + len(ids) - copied + len(term) + 2
+            if end > copied and count <= self.longest_source and UNK not in term:
+                shown += [*ids[copied:end], tags[0], *term, tags[1]]
                 copied = end
-        return [*shown, *ids[copied:]] if shown else ids
+        return [*shown, *ids[copied:]]
 
     def place(self, parts: Sequence[TranslatedPart]) -> list[TranslatedPart]:
         """Return translations with the terms that they lack.
@@ -148,14 +148,12 @@ class Terms:
         left = Counter(target.casefold() for part in parts for target in part.placed)
         matches, uses = self.glossary.find(line), []
         for match, place in zip(matches, self.glossary.locate(matches, translation), strict=True):
-            if place is None:
-                uses.append(TermUse(match.text, match.term.targets[0], "missed", ""))
-                continue
-            span, is_other = place
-            target = translation[slice(*span)]
-            is_placed = left[target.casefold()] > 0
-            left[target.casefold()] -= 1
-            link = Link((match.start, match.end), span)
-            fate: Literal["used", "inflected"] = "inflected" if is_other else "used"
-            uses.append(TermUse(match.text, target, fate, "placed" if is_placed else "model", link))
+            fate, way, target, link = "missed", "", match.term.targets[0], None
+            if place:
+                target = translation[slice(*place[0])]
+                fate = "inflected" if place[1] else "used"
+                way = "placed" if left[target.casefold()] > 0 else "model"
+                left[target.casefold()] -= 1
+                link = Link((match.start, match.end), place[0])
+            uses.append(TermUse(match.text, target, fate, way, link))
         return tuple(uses)

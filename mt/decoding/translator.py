@@ -1,7 +1,7 @@
 """Translation of lines: exactly one output line per input line, in order."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -10,7 +10,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, GlossaryRows, Term, as_terms
+from mt.data.glossary import Glossary, Term, as_terms
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
@@ -98,7 +98,7 @@ class Translation:
     @property
     def lacks_term(self) -> bool:
         """True if a term of the line is not in the translation."""
-        return any(use.fate == "missed" for use in self.terms)
+        return bool(describe_missed(self.terms))
 
 
 def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") -> None:
@@ -197,7 +197,7 @@ class Translator:
         lines: Sequence[str],
         *,
         prefixes: Sequence[str] | None = None,
-        glossary: Glossary | GlossaryRows | None = None,
+        glossary: Glossary | Mapping[str, str | Sequence[str]] | None = None,
     ) -> list[str]:
         """Return the translation of each line; see `stream`."""
         if isinstance(lines, str) or isinstance(prefixes, str):
@@ -212,7 +212,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         n_best: int = 1,
         look_ahead: int | None = None,
-        glossary: Glossary | GlossaryRows | None = None,
+        glossary: Glossary | Mapping[str, str | Sequence[str]] | None = None,
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
@@ -228,7 +228,8 @@ class Translator:
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
         as lines.
 
-        `glossary` has the target terms of source terms; by default it is that of the translator.
+        `glossary` maps source terms to a target term or several; by default it is that of the
+        translator.
         Raises DataError for a row that is no term.
         """
         check_n_best(n_best, self.decoding)

@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -12,9 +13,9 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import DataConfig, DecodingConfig
-from mt.config.data import Direction, TextSource, chosen_direction
+from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
-from mt.data.glossary import Glossary, read_terms
+from mt.data.glossary import read_terms
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.decoding.load import require_tag
@@ -92,12 +93,7 @@ class EvaluationJob:
     data: DataConfig | None = None
     """Corpora for an imported run, whose config has none."""
     glossary: Path | None = None
-    """File with terms, which a run uses; their share in the translations is counted."""
-
-    @property
-    def glossary_input(self) -> list[InputPath]:
-        """The glossary as an input of a passport."""
-        return [("glossary", self.glossary)] if self.glossary else []
+    """File with terms to use; their share in the translations is counted."""
 
     def make_checks(self) -> TextChecks:
         """Return the checks of the texts; raise UserError for an unknown metric or reason."""
@@ -156,7 +152,8 @@ class OpenedSplit:
         if is_exported(self.run):
             record["quantization"] = read_exported(self.run).quantization
         models = list_model_files(self.run, decoding.ensemble)
-        write_passport(path, record, [*hypotheses, *self.inputs, *job.glossary_input, *models])
+        terms = [("glossary", job.glossary)] if job.glossary else []
+        write_passport(path, record, [*hypotheses, *self.inputs, *terms, *models])
 
 
 def evaluate_run(
@@ -209,8 +206,8 @@ def evaluate_run(
         references=tuple(text.name for text in opened.references),
     )
     if terms:
-        counts = opened.translator.glossary.count([pair.source for pair in opened.pairs], texts)
-        evaluation = replace(evaluation, terms=counts)
+        fates = Counter(use.fate for translation in translations for use in translation.terms)
+        evaluation = replace(evaluation, terms=fates)
     if not opened.is_finished:
         return evaluation.marked("model", "checkpoint")
     card = render_card(run)
@@ -396,15 +393,13 @@ def evaluate_files(
 
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
-    checks, terms = job.make_checks(), read_terms(job.glossary)
-    if terms and not sources:
-        raise UserError("`--glossary` needs the --sources of a file of translations")
+    checks = job.make_checks()
     check_named_once(references)
     tokenizer = checks.check_tokenizer(target_language, tokenizer)
     scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
     left = ScoredText.of_file(sources) if sources else None
     checks.check_texts(scored, right, left, language=target_language)
-    passport = passport_beside(hypotheses, [*references, *filter(None, (sources, job.glossary))])
+    passport = passport_beside(hypotheses, [*references, *([sources] if sources else [])])
     # Other lengths are allowed by name.
     shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
     lines = scored.lines[:shortest]
@@ -422,15 +417,11 @@ def evaluate_files(
         metrics=job.metrics,
         resamples=job.resamples,
     )
-    if terms and left:
-        glossary = Glossary(terms, Direction("und", target_language))
-        scores = replace(scores, terms=glossary.count(left.lines[:shortest], lines))
     names = tuple(text.name for text in right)
     scores = replace(checks.mark(scores), hypotheses=scored.name, references=names)
     if passport:
         inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
         inputs += [("sources", sources)] if sources else []
-        inputs += job.glossary_input
         record = {**scores.as_record(), "settings": job.settings(tokenizer, checks.forced)}
         write_passport(passport, record, inputs)
     return scores

@@ -10,8 +10,9 @@ import logging
 import re
 import shutil
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -227,8 +228,8 @@ class Evaluation:
     references: tuple[str, ...] = ()
     off_target: OffTarget | None = None
     further: tuple[Score, ...] = ()
-    terms: Mapping[str, float] = field(default_factory=dict)
-    """Numbers of terms of a glossary, see `Glossary.count`."""
+    terms: Counter[str] | None = None
+    """Number of terms of a glossary by what became of them, see `TermUse.fate`."""
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
@@ -241,9 +242,10 @@ class Evaluation:
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
         terms = ""
-        if self.terms:
-            form = "\nterms: {share} % of {matched} are in the translations, {inflected} inflected"
-            terms = form.format(**self.terms)
+        if self.terms is not None:
+            counts, total = self.terms, max(1, self.terms.total())
+            share = f"{100 - 100 * counts['missed'] / total:.1f} % of {counts.total()}"
+            terms = f"\nterms: {share} are in the translations, {counts['inflected']} inflected"
         return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}{terms}"
 
     def as_record(self) -> dict[str, Any]:
@@ -260,8 +262,8 @@ class Evaluation:
         }
         if self.off_target:
             record["off_target"] = self.off_target.as_record()
-        if self.terms:
-            record["terms"] = dict(self.terms)
+        if self.terms is not None:
+            record["terms"] = {key: self.terms[key] for key in ("used", "inflected", "missed")}
         return record
 
     def scores(self) -> tuple[Score, ...]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Annotated, Any, get_args
@@ -94,8 +94,8 @@ class TranslationRequest(BaseModel):
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
     format: TextFormat = "text"
     """`html` for pages or parts of pages: only their texts change."""
-    glossary: dict[str, Any] | list[Any] | None = None
-    """Target term, or a list of them, by source term; or pairs. Replaces that of the server."""
+    glossary: dict[str, str | list[str]] | None = None
+    """Target term, or a list of them, by source term; replaces that of the server."""
 
 
 class AlternativeAnswer(BaseModel):
@@ -242,15 +242,11 @@ class _Service:
         return split
 
     async def translate_texts(
-        self,
-        request: Request,
-        texts: Sequence[RequestText],
-        n_best: int,
-        glossary: Glossary | None = None,
+        self, request: Request, texts: Sequence[RequestText], options: LineOptions
     ) -> list[TextAnswer]:
         """Return the answer for each text."""
         lines = [line for text in texts for line in text.lines]
-        options = LineOptions(n_best, any(text.has_tags for text in texts), glossary)
+        options = replace(options, links=any(text.has_tags for text in texts))
         answers = iter(await self.translate_lines(request, lines, options))
         return [_combine(text, [next(answers) for _ in text.lines]) for text in texts]
 
@@ -295,15 +291,14 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
             service.access.check_key(request, missing=401)
             own = read_request(body, service.limits)
             texts = await service.read_texts(own.texts, own.format, name="texts", status=413)
-            glossary = None
+            options = LineOptions(own.alternatives + 1)
             if own.glossary is not None:
                 try:
                     terms = await asyncio.to_thread(as_terms, own.glossary)
                 except DataError as error:
                     raise HTTPException(422, str(error)) from None
-                glossary = Glossary(terms, service.direction)
-            n_best = own.alternatives + 1
-            answers = await service.translate_texts(request, texts, n_best, glossary)
+                options = replace(options, glossary=Glossary(terms, service.direction))
+            answers = await service.translate_texts(request, texts, options)
             return TranslationResponse(translations=answers)
 
     async def translate_libre(request: Request, body: Any) -> JSONResponse:
@@ -314,7 +309,7 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
         if libre.is_auto:
             plain = ["\n".join(text.lines) for text in texts]
             detected = await asyncio.to_thread(detect_sources, plain, service.direction)
-        answers = await service.translate_texts(request, texts, libre.alternatives + 1)
+        answers = await service.translate_texts(request, texts, LineOptions(libre.alternatives + 1))
         alternatives = [[other.text for other in answer.alternatives] for answer in answers]
         translations = [answer.text for answer in answers]
         return JSONResponse(build_answer(libre, translations, alternatives, detected))

@@ -3,22 +3,22 @@
 In a share of the pairs, some source words are followed by the target words that translate them,
 between two tags (Dinu et al. 2019, "Training Neural Machine Translation to Apply Terminology
 Constraints"). Often other target words take their place on both sides, so that only the shown ones
-can be right. Some words are shown in another form than the target has, so that the model inflects
-(Bergmanis and Pinnis 2021, "Facilitating Terminology Translation with Target Lemma Annotations").
+can be right. Some words are shown without their endings, so that the model inflects (Bergmanis and
+Pinnis 2021, "Facilitating Terminology Translation with Target Lemma Annotations").
 """
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from random import Random
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from mt.data.glossary import STEM, is_form
 from mt.data.store import Chunk, Rows, concatenate
-from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
+from mt.data.tokenizer import SPACE_MARK, Tokenizer
 from mt.data.verbatim import is_unspaced
 from mt.errors import ConfigError
 from mt.training.objectives import TranslationTable
@@ -29,11 +29,8 @@ _TWO_WORDS = 0.3
 """Share of the searches for a term of two source words."""
 _LEAST_PROBABILITY = 0.1
 """Mean probability of the tokens of a target word given those of its source word."""
-_FREQUENT = 1 / 250
+_FREQUENT = 1 / 300
 """Share of the tokens of a text from which on a token alone is no term."""
-_Word = tuple[int, ...]
-"""Tokens of a term."""
-_Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -52,133 +49,109 @@ class TermDrawing:
     unseen: float = 0.5
     """Share of the terms that are other words than the translation."""
     invented: float = 0.5
-    """Share of these that are made up: the start of a word and the end of another one."""
+    """Share of these that are made up of tokens of several words."""
     other_form: float = 0.25
-    """Share of the remaining terms that are shown in another form, if the pairs have one."""
+    """Share of the remaining terms that lack the ending, of those that are a word without it."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for separate vocabularies: tokens of targets are shown in sources."""
         if self.tokenizer.source is not self.tokenizer.target:
             raise ConfigError("`data.terms` needs a tokenizer with `vocabulary: joint`")
 
-    def __call__(self, chunk: Chunk, seed: np.random.SeedSequence) -> Chunk:
-        """Return a chunk in which some rows show terms, unless these would be too long."""
+    def __call__(self, drawn: Chunk, chunk: Chunk, seed: np.random.SeedSequence) -> Chunk:
+        """Return drawn rows, in which some rows of a chunk with terms take the place of others.
+
+        These have their usual tokens, so that a shown term is cut as in the target.
+        """
         random = Random(int(seed.generate_state(1, np.uint64)[0]))
         rows = [row for row in range(len(chunk.source)) if random.random() < self.share]
         pairs = [(chunk.source[row].tolist(), chunk.target[row].tolist()) for row in rows]
-        finder = _TermFinder(self.tokenizer.source, chunk, self.learn_table(), random)
-        places = [finder.find(*pair) for pair in pairs]
-        words = [
-            tuple(target[place])
-            for (_, target), of_pair in zip(pairs, places, strict=True)
-            for _, place in of_pair
-        ]
-        choice = _Choice(self, words, random)
-        order = np.arange(len(chunk.source))
-        changed: list[tuple[list[int], list[int]]] = []
+        counts = [np.bincount(side.values) for side in (chunk.source, chunk.target)]
+        frequent = [{*np.flatnonzero(of > _FREQUENT * of.sum()).tolist()} for of in counts]
+        places = [self._find(pair, frequent, random) for pair in pairs]
+        terms = zip(pairs, places, strict=True)
+        words = [*{tuple(pair[1][place]): None for pair, found in terms for _, place in found}]
+        order, new = np.arange(len(chunk.source)), list[tuple[list[int], list[int]]]()
         for row, (source, target), of_pair in zip(rows, pairs, places, strict=True):
-            shown, written = [], []
-            for first, second in of_pair:
-                term, word = choice.choose(tuple(target[second]))
-                shown.append((first, self.tokenizer.show_term(source[first], term)))
-                written.append((second, word))
-            new = _edit(source, shown), _edit(target, written)
-            if max(map(len, new)) <= self.max_tokens:
-                order[row] = len(chunk.source) + len(changed)
-                changed.append(new)
-        sides = [Rows.of([pair[side] for pair in changed]) for side in (0, 1)]
+            shown: dict[int, list[int]] = {}
+            # From the right, since an edit moves what is behind it.
+            for end, place in sorted(of_pair, key=lambda term: term[1].start, reverse=True):
+                shown[end], target[place] = self._choose(tuple(target[place]), words, random)
+            shown_in = [t for at, token in enumerate(source) for t in (*shown.get(at, ()), token)]
+            if len(shown_in) <= self.max_tokens >= len(target):
+                order[row] = len(chunk.source) + len(new)
+                new.append((shown_in, target))
+        left, right = (Rows.of([pair[side] for pair in new]) for side in (0, 1))
         return Chunk(
-            concatenate([chunk.source, sides[0]]).take(order),
-            concatenate([chunk.target, sides[1]]).take(order),
+            concatenate([drawn.source, left]).take(order),
+            concatenate([drawn.target, right]).take(order),
             chunk.left_out,
         )
 
+    def _choose(
+        self, word: tuple[int, ...], words: Sequence[tuple[int, ...]], random: Random
+    ) -> tuple[list[int], Sequence[int]]:
+        """Return the tokens that show a term for a target word, and the word of the target."""
+        assert self.tokenizer.term_ids is not None, "the tokenizer has the tags of terms"
+        shown = word
+        if random.random() < self.unseen:
+            shown = word = random.choice(words)
+            if random.random() < self.invented:
+                others = (random.choice(words) for _ in range(random.randint(1, _MOST_WORDS)))
+                shown = word = (word[0], *map(random.choice, others))
+        elif random.random() < self.other_form and word[:-1] in words:
+            shown = word[:-1]
+        return [self.tokenizer.term_ids[0], *shown, self.tokenizer.term_ids[1]], word
 
-def _edit(ids: list[int], edits: Iterable[tuple[slice, Sequence[int]]]) -> list[int]:
-    edited = ids.copy()
-    for place, new in sorted(edits, key=lambda edit: edit[0].start, reverse=True):
-        edited[place] = new
-    return edited
-
-
-class _Choice:
-    """Choice of the target words that are shown, and of those that the target has."""
-
-    def __init__(self, shares: TermDrawing, words: Sequence[_Word], random: Random) -> None:
-        self._shares, self._random = shares, random
-        self._words = [*dict.fromkeys(words)]
-        self._long = [word for word in self._words if len(word) > 1] or self._words
-        self._texts = {word: shares.tokenizer.decode_target(word).lower() for word in self._words}
-        self._alike: dict[str, list[_Word]] = {}
-        """Words by their first letters."""
-        for word, text in self._texts.items():
-            self._alike.setdefault(text[:STEM], []).append(word)
-
-    def choose(self, word: _Word) -> tuple[_Word, _Word]:
-        """Return the word that is shown for a target word, and the word that the target has."""
-        draw, shares = self._random, self._shares
-        if draw.random() < shares.unseen:
-            other = draw.choice(self._words)
-            if draw.random() < shares.invented:
-                other = (other[0], *draw.choice(self._long)[1:])
-            return other, other
-        text = self._texts[word]
-        other = draw.choice(self._alike[text[:STEM]])
-        is_shown = draw.random() < shares.other_form and is_form(self._texts[other], text)
-        return other if is_shown else word, word
-
-
-class _TermFinder:
-    """Search for source words and the target words that are aligned with them alone."""
-
-    def __init__(
-        self, vocabulary: Vocabulary, chunk: Chunk, table: TranslationTable, random: Random
-    ) -> None:
-        size = len(vocabulary)
-        self._table, self._random = table, random
-        self._begins, self._is_word = np.ones(size, bool), np.zeros(size, bool)
-        for token, text in vocabulary.texts().items():
+    @cached_property
+    def _tokens(self) -> tuple[list[bool], list[bool]]:
+        """True for tokens that begin a word, and for tokens of letters."""
+        begins = [True] * self.tokenizer.source_size
+        has_letters = [False] * self.tokenizer.source_size
+        for token, text in self.tokenizer.source.texts().items():
             letters = text.removeprefix(SPACE_MARK)
             is_spaced, has_no_spaces = letters != text, is_unspaced(letters[:1] or " ")
             is_word = all(c.isalpha() or unicodedata.category(c)[0] == "M" for c in letters)
-            self._begins[token] = is_spaced or has_no_spaces or not is_word
+            begins[token] = is_spaced or has_no_spaces or not is_word
             # A space in a script without spaces is at the start of a text alone.
-            self._is_word[token] = is_word and not (is_spaced and has_no_spaces)
-        counts = [np.bincount(side.values, minlength=size) for side in (chunk.source, chunk.target)]
-        self._is_frequent = [of_side > _FREQUENT * of_side.sum() for of_side in counts]
+            has_letters[token] = is_word and not (is_spaced and has_no_spaces)
+        return begins, has_letters
 
-    def find(self, source: list[int], target: list[int]) -> list[tuple[slice, slice]]:
-        """Return the places of some terms in the tokens of both sides."""
-        starts, is_term = self._split(source, self._is_frequent[0])
-        target_starts, is_target = self._split(target, self._is_frequent[1])
-        table = self._table.look_up(torch.tensor(source), torch.tensor(target)[:, None]).numpy()
-        by_word = np.maximum.reduceat(table, starts, axis=1)
-        by_word = (
-            np.add.reduceat(by_word, target_starts)
-            / np.diff(target_starts, append=len(target))[:, None]
-        )
-        linked: list[list[int]] = [[] for _ in starts]
-        for word, owner in enumerate(by_word.argmax(1).tolist()):
-            if by_word[word, owner] >= _LEAST_PROBABILITY:
-                linked[owner].append(word)
-        random, found = self._random, list[tuple[slice, slice]]()
-        taken, most = set[int](), random.randint(1, _MOST_TERMS)
-        for first in random.sample(range(len(starts)), len(starts)):
-            end = first + (2 if random.random() < _TWO_WORDS else 1)
-            words = sorted(word for of_one in linked[first:end] for word in of_one)
+    def _split(self, ids: list[int], frequent: Set[int]) -> tuple[list[int], list[bool]]:
+        """Return the start of each word and the end, and True for words that may be terms."""
+        begins, has_letters = self._tokens
+        ends = [*(at for at, token in enumerate(ids) if begins[token]), len(ids)]
+        return ends, [
+            all(has_letters[token] for token in ids[first:end])
+            and not (end == first + 1 and ids[first] in frequent)
+            for first, end in pairwise(ends)
+        ]
+
+    def _find(
+        self, pair: tuple[list[int], list[int]], frequent: Sequence[Set[int]], random: Random
+    ) -> list[tuple[int, slice]]:
+        """Return the ends of some source terms of a pair, and the places of their target words.
+
+        The target words are aligned with the source words alone.
+        """
+        (starts, is_term), (target_starts, is_target) = map(self._split, pair, frequent)
+        table = self.learn_table().look_up(torch.tensor(pair[0]), torch.tensor(pair[1])[:, None])
+        by_word = np.maximum.reduceat(table.numpy(), starts[:-1], axis=1)
+        by_word = np.add.reduceat(by_word, target_starts[:-1])
+        owners, best = by_word.argmax(1).tolist(), by_word.max(1).tolist()
+        linked: list[list[int]] = [[] for _ in is_term]
+        for word, (first, end) in enumerate(pairwise(target_starts)):
+            if best[word] >= _LEAST_PROBABILITY * (end - first):
+                linked[owners[word]].append(word)
+        found, taken, most = list[tuple[int, slice]](), set[int](), random.randint(1, _MOST_TERMS)
+        for first in random.sample(range(len(linked)), len(linked)):
+            last = first + (2 if random.random() < _TWO_WORDS else 1)
+            words = sorted(word for of_one in linked[first:last] for word in of_one)
             is_whole = words and words[-1] - words[0] < len(words) <= _MOST_WORDS
-            is_free = taken.isdisjoint(range(first, end)) and all(linked[first:end])
-            if is_whole and is_free and is_term[first:end].all() and is_target[words].all():
+            is_free = taken.isdisjoint(range(first, last)) and all(linked[first:last])
+            are_terms = all(is_term[first:last]) and all(is_target[word] for word in words)
+            if is_whole and is_free and are_terms and len(found) < most:
                 place = slice(target_starts[words[0]], target_starts[words[-1] + 1])
-                found.append((slice(starts[first], starts[end]), place))
-                taken.update(range(first, end))
-            if len(found) == most:
-                break
+                found.append((starts[last], place))
+                taken.update(range(first, last))
         return found
-
-    def _split(self, ids: list[int], is_frequent: _Flags) -> tuple[NDArray[np.integer], _Flags]:
-        """Return the start of each word, and True for words that may be terms."""
-        starts = np.flatnonzero(self._begins[ids])
-        is_long = np.diff(starts, append=len(ids)) > 1
-        is_word = np.logical_and.reduceat(self._is_word[ids], starts)
-        return starts, is_word & (is_long | ~is_frequent[np.array(ids)[starts]])
