@@ -96,7 +96,7 @@ def as_terms(rows: Mapping[str, str | Sequence[str]]) -> tuple[Term, ...]:
     Raises DataError for a row that is no term.
     """
     pairs = [
-        (f"glossary: `{source}`", (source, target))
+        (f"glossary: `{make_printable(source)}`", (source, target))
         for source, targets in rows.items()
         for target in ([targets] if isinstance(targets, str) else targets)
     ]

@@ -166,13 +166,10 @@ def _choose_settings(config: Config, device: torch.device, scan: CorpusScan) -> 
     """Return the settings of a config, with shown terms and changed pairs if there is time."""
     settings = resolve(config, device, scan)
     if settings.passes >= TERMS_PASSES:
-        if settings.value("tokenizer.vocabulary") == "separate":
-            # Sources show target words; one vocabulary of two scripts has the tokens of both.
-            tokens = 2 * settings.value("tokenizer.vocabulary_size")
-            tokenizer = config.tokenizer.changed(vocabulary="joint", vocabulary_size=tokens)
-            settings = resolve(config.changed(tokenizer=tokenizer), device, scan)
-        data = config.data.changed(terms=_TERMS_SHARE)
-        settings = replace(settings, given=settings.given.changed(data=data))
+        config = config.changed(data=config.data.changed(terms=_TERMS_SHARE))
+        is_joint = settings.value("tokenizer.vocabulary") == "joint"
+        # With another vocabulary, the speed is another one.
+        settings = replace(settings, given=config) if is_joint else resolve(config, device, scan)
     return _add_augmentation(settings) if settings.passes >= AUGMENTED_PASSES else settings
 
 

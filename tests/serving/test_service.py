@@ -53,7 +53,7 @@ def test_terms_of_a_request_or_of_the_server_are_reported(
     plain: tuple[str, str, list[dict[str, str]]] = ("fe", "ok", [])
     assert ask() == [("ba\ndc", "ok", [used]), plain]
     assert ask(glossary={"cd": ["x", "y"]}) == [("ba\ndc", "missed-term", [missed]), plain]
-    assert ask(glossary=[["ab", "ba"], ["cd", "x"]])[0][2] == [used, missed]
+    assert ask(glossary={"ab": "ba", "cd": "x"})[0][2] == [used, missed]
     assert ask(glossary={}) == [("ba\ndc", "ok", []), plain]
     engine.open.clear()
     with ThreadPoolExecutor() as pool:
@@ -73,19 +73,11 @@ XLIFF = (
 @pytest.mark.parametrize(
     ("glossary", "status", "message"),
     [
-        (
-            [["ab"]],
-            422,
-            "glossary: row 1: is no row of source term, target term and perhaps a note",
-        ),
-        ({"ab": ""}, 422, "glossary: row 1: the target term is empty"),
-        (
-            {"ab": 1},
-            422,
-            "glossary: row 1: is no row of source term, target term and perhaps a note",
-        ),
-        ({"<b>": "x"}, 422, "glossary: row 1: the source term has `<b>`; leave out markup"),
-        ([["a\ud800", "x"]], 422, "glossary: row 1: the source term has `"),
+        ([["ab", "ba"]], 422, "`glossary"),
+        ({"ab": ""}, 422, "glossary: `ab`: the target term is empty"),
+        ({"ab": 1}, 422, "`glossary"),
+        ({"<b>": "x"}, 422, "glossary: `<b>`: the source term has `<b>`; leave out markup"),
+        ({"a\ud800": "x"}, 422, "glossary: `a"),
         (7, 422, "`glossary"),
     ],
 )
