@@ -104,7 +104,7 @@ def as_terms(rows: Mapping[str, str | Sequence[str]]) -> tuple[Term, ...]:
 
 
 def _check_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Term, ...]:
-    """Return the terms of rows with single spaces; raise DataError for a row that is none."""
+    """Return the terms of rows with single spaces; raise DataError for any other row."""
     terms: dict[str, dict[str, None]] = {}
     for place, row in rows:
         if not 2 <= len(row) <= 3:
@@ -119,7 +119,7 @@ def _check_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Term, ...]:
                 )
             if not any(map(str.isalpha, cell)):
                 fault = f"`{cell}` has no letter" if cell.strip() else "is empty"
-                raise DataError(f"{name} {fault}; numbers and marks need no term")
+                raise DataError(f"{name} {fault}; numbers and marks alone need no row")
         source, target = (" ".join(cell.split()) for cell in row[:2])
         terms.setdefault(source, {})[target] = None
     return tuple(Term(source, tuple(targets)) for source, targets in terms.items())

@@ -26,7 +26,7 @@ class TermUse:
     source: str
     """The term as the line has it."""
     target: str
-    """The target term as the translation has it, or the preferred one that it lacks."""
+    """The target term as the translation has it; the preferred one if it has none."""
     fate: str
     """`used` as the glossary has it, `inflected`, or `missed` in the translation."""
     way: str

@@ -87,7 +87,7 @@ With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3
 """
 TERMS_PASSES = 12
 """Passes from which on a model has time to learn to write the terms that it is shown."""
-_TERMS_SHARE = 0.1
+_TERMS_SHARE = 0.3
 _TERMS = "target words beside source words, so that `--glossary` is obeyed"
 SAMPLED_PASSES = 40
 """Passes from which on BPE also cuts source words in other ways (Provilkov et al. 2020).

@@ -119,6 +119,8 @@ CHARACTER_SHARE = 0.8
 _OTHER_TOKENS = 261
 """Tokens for bytes, special tokens and the space."""
 _SHARED_LETTERS = 0.5
+TWO_SCRIPTS = "sources show target words"
+"""Reason for a joint vocabulary of two scripts, which has the tokens of both."""
 _FEWEST_LETTERS = 2
 """Mean length of references from which chrF ranks checkpoints."""
 _BUSY = 2.0

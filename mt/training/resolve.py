@@ -32,6 +32,7 @@ from mt.languages import written_without_spaces
 from mt.training.automatic import (
     GUIDED_ALIGNMENT,
     SIZES,
+    TWO_SCRIPTS,
     UPDATE_TOKENS,
     Bounds,
     CorpusStatistics,
@@ -93,9 +94,6 @@ class Setting:
 
     value: Any
     reason: str
-
-
-_TWO_SCRIPTS = Setting("joint", "sources show target words")
 
 
 @dataclass
@@ -288,7 +286,7 @@ def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
     elif share_script(corpus.characters):
         layout, reason = "joint", "one script, which shares names and stems"
     elif settings.given.data.terms:
-        layout, reason = _TWO_SCRIPTS.value, _TWO_SCRIPTS.reason
+        layout, reason = "joint", TWO_SCRIPTS
     else:
         layout, reason = "separate", "two scripts share few tokens"
     settings.choose("tokenizer.vocabulary", layout, reason)
@@ -349,8 +347,8 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
 
 
 def _choose_vocabulary(settings: AutoSettings, size: Size) -> None:
-    scripts = 2 if settings.chosen.get("tokenizer.vocabulary") == _TWO_SCRIPTS else 1
-    tokens, reason = scripts * size.vocabulary, "for a model of this width"
+    has_both = settings.chosen.get("tokenizer.vocabulary") == Setting("joint", TWO_SCRIPTS)
+    tokens, reason = size.vocabulary * (2 if has_both else 1), "for a model of this width"
     settings.choose("tokenizer.vocabulary_size", tokens, reason)
 
 
@@ -520,7 +518,6 @@ def _updates_in(
 
 
 def _choose_metric(settings: AutoSettings, references: Sequence[str]) -> None:
-    """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
     config, key = settings.given, "training.best_metric"
     language = config.data.for_source(config.data.valid).target_language
     sample = spread(references, _MOST_REFERENCES)

@@ -213,7 +213,7 @@ def test_a_row_that_is_no_term_is_named(content: bytes, message: str, tmp_path: 
 )
 def test_a_given_row_that_is_no_term_is_named(rows: Any, message: str) -> None:
     [source] = rows
-    with pytest.raises(DataError, match=f"glossary: `{source}`: {message}"):
+    with pytest.raises(DataError, match=f"glossary: `{source.strip()}.?`: {message}"):
         as_terms(rows)
 
 
