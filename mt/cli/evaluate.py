@@ -77,12 +77,8 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Score a run or a file of translations, or verify a score."""
-    run_options = {
-        "--split": split,
-        "--set": overrides,
-        "--robustness": robustness,
-        "--glossary": glossary,
-    }
+    run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
+    run_options["--glossary"] = glossary
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     texts = {"--references": references, "--sources": sources}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}

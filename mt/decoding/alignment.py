@@ -3,7 +3,7 @@
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -50,6 +50,8 @@ def align_words(
     """
     if not parts or not isinstance(engine, ExplainingEngine):
         return [None] * len(parts)
+    # Without shown target terms, each target token is aligned with a token of the text.
+    parts = [replace(part, source=tokenizer.without_terms(part.source)) for part in parts]
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
     return [
         list(_links(part, detail, tokenizer)) for part, detail in zip(parts, details, strict=True)

@@ -88,8 +88,9 @@ class RetryingSearch:
     def _search(
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
     ) -> list[list[TranslatedPart]]:
+        inputs = [replace(item, ids=self.terms.show(item.text, item.ids)) for item in inputs]
         candidates = self.engine.n_best_ids(
-            [self.terms.show(item.text, item.ids) for item in inputs],
+            [item.ids for item in inputs],
             decoding,
             n_best if decoding.mbr is None else decoding.mbr_candidates,
             prefixes=[(*self.tokenizer.target_prefix, *item.prefix) for item in inputs],

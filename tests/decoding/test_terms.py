@@ -165,6 +165,9 @@ def test_a_model_that_learned_terms_reads_them_behind_their_source_terms() -> No
     first, last = TERM_TAGS
     shown = f"the black cats{first} Mieze{last} see a Dog{first} Köter{last} !"
     assert engine.sources == [shown]
+    [part] = translation.alternatives[0].parts
+    [plain] = translator.tokenizer.encode_source([line])
+    assert translator.tokenizer.without_terms(part.source) == plain != part.source
     assert translation.text == "die Mieze sehen einen Köter !"
     [links] = translator.find_links([translation])
     assert links is not None
