@@ -78,9 +78,8 @@ def evaluate(
 ) -> None:
     """Score a run or a file of translations, or verify a score."""
     run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
-    run_options["--glossary"] = glossary
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
-    texts = {"--references": references, "--sources": sources}
+    texts = {"--references": references, "--sources": sources, "--glossary": glossary}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}
     if target.suffix == ".json":
         _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
@@ -90,6 +89,7 @@ def evaluate(
     if is_run and target.is_file():
         raise UserError(f"{target}: a file is scored with --references and --target-language")
     _refuse(file_options if is_run else run_options, "a run" if is_run else "a file")
+    _refuse({} if is_run else {"--glossary": glossary}, "a file")
     decoding_only(overrides)
     if is_run and bool(sources) != bool(references):
         raise UserError("a run is scored on --sources and --references; give both")
