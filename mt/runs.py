@@ -27,7 +27,9 @@ CHECKPOINT_MANIFEST = "manifest.json"
 EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
 EXPORT_FOLDER = "ctranslate2"
 """Export in a run that `mt train` or `mt export` wrote."""
-MODEL_FORMAT = EXPORT_FORMAT = 1
+CONFIDENCE_FILE = "confidence.json"
+"""Calibration of the confidence of translations."""
+MODEL_FORMAT = EXPORT_FORMAT = CONFIDENCE_FORMAT = 1
 
 
 LARGEST_MODEL = 256 << 20

@@ -1,10 +1,10 @@
 """Commands `mt evaluate` and `mt compare`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,10 +19,6 @@ from mt.cli.options import (
     write_reports,
 )
 from mt.errors import UserError
-
-if TYPE_CHECKING:
-    from mt.evaluation.robustness import RobustnessCard
-    from mt.evaluation.scores import Evaluation
 
 References = Annotated[
     list[Path] | None,
@@ -72,12 +68,20 @@ def evaluate(
         bool,
         typer.Option("--robustness", help="With RUN: also score sources with typos, capitals etc."),
     ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="With RUN: learn the confidence of lines from a split."),
+    ] = False,
     overrides: DecodingOverrides = None,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Score a run or a file of translations, or verify a score."""
+    """Score a run or a file of translations, or verify a score.
+
+    A run with --sources alone translates them and projects their chrF from the confidence of lines.
+    """
     run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
+    run_options["--calibrate"] = calibrate
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     texts = {"--references": references, "--sources": sources, "--glossary": glossary}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}
@@ -91,10 +95,16 @@ def evaluate(
     _refuse(file_options if is_run else run_options, "a run" if is_run else "a file")
     _refuse({} if is_run else {"--glossary": glossary}, "a file")
     decoding_only(overrides)
-    if is_run and bool(sources) != bool(references):
+    unscored = None if references or calibrate or not is_run else sources
+    if is_run and bool(sources) != bool(references) and not unscored:
         raise UserError("a run is scored on --sources and --references; give both")
-    if robustness:
+    if calibrate or unscored:
+        others = {"--allow": allow, "--robustness": robustness, "--split": unscored and split}
+        task = "--calibrate" if calibrate else "--sources without --references"
+        _refuse({**scoring, **others, "--glossary": glossary}, task)
+    elif robustness:
         _refuse({**scoring, "--glossary": glossary}, "--robustness, which scores by BLEU and chrF2")
+    from mt.evaluation import calibration
     from mt.evaluation import evaluate as evaluation
 
     job = evaluation.EvaluationJob(
@@ -104,8 +114,10 @@ def evaluate(
         evaluation.GivenTexts(sources, tuple(references or ())) if is_run and sources else None,
         glossary=glossary,
     )
-    result: Evaluation | RobustnessCard
-    if not is_run:
+    result: Any
+    if unscored:
+        result = calibration.project_run(target, unscored, overrides=overrides or (), device=device)
+    elif not is_run:
         result = evaluation.evaluate_files(
             target,
             references or (),
@@ -115,7 +127,9 @@ def evaluate(
             job=job,
         )
     else:
-        score = evaluation.evaluate_robustness if robustness else evaluation.evaluate_run
+        score: Callable[..., Any] = evaluation.evaluate_run
+        if calibrate or robustness:
+            score = calibration.calibrate_run if calibrate else evaluation.evaluate_robustness
         result = score(target, split=split, overrides=overrides or (), device=device, job=job)
     record = dumps(result.as_record(), indent=2, ensure_ascii=False)
     typer.echo(record if as_json else result.as_text())

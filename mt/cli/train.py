@@ -83,6 +83,7 @@ def train(
     if os.path.lexists(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
+    from mt.evaluation.calibration import calibrate_trained_run
     from mt.export.export import check_export_possible, export_trained_run
     from mt.training.trainer import train as train_model
 
@@ -92,6 +93,7 @@ def train(
     if summary:  # rank 0 alone
         typer.echo(summary)
         export_trained_run(run, loaded.training, loaded.decoding)
+        calibrate_trained_run(run)
         tags = loaded.tags_to_choose()
         choices = [f"decoding.{key}={next(iter(known))}" for key, known in tags.items()]
         typer.echo(_next_commands(run, choices, next(iter(loaded.data.tests), "valid")))

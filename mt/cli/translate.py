@@ -55,6 +55,12 @@ def translate(
     fuzzy: Annotated[
         bool, typer.Option("--fuzzy", help="Mark the filled entries of a PO file as fuzzy.")
     ] = False,
+    fuzzy_below: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=100, metavar="N", help="Mark entries of less confidence for review."
+        ),
+    ] = None,
     prefixes: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Start the translation of line N with its line N."),
@@ -76,7 +82,7 @@ def translate(
         typer.Option(
             metavar="FILE",
             writable=True,
-            help="Write number, status and warnings of each line as TSV.",
+            help="Write number, status, warnings and confidence of each line as TSV.",
         ),
     ] = None,
     unbuffered: Annotated[
@@ -106,8 +112,8 @@ def translate(
             raise UserError(
                 f"`{name}` is for text, the format is {kind}; `--format text` reads lines"
             )
-    for_documents = {"--column": column, "--fuzzy": fuzzy} if kind == "text" else {}
-    for name in (name for name, value in for_documents.items() if value):
+    for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below is not None}
+    for name in (name for name, value in for_documents.items() if value and kind == "text"):
         raise UserError(f"`{name}` is not for text; name the format with `--format`")
     is_divided = shard is not None or _is_rank()
     if kind != "text":
@@ -115,7 +121,9 @@ def translate(
             raise UserError(
                 f"torchrun divides text, the format is {kind}; `--format text` reads lines"
             )
-        document = DocumentJob(file, output, kind, report, column, fuzzy, glossary)
+        document = DocumentJob(
+            file, output, kind, report, column, fuzzy, fuzzy_below, glossary=glossary
+        )
         translate_document(run, document, overrides=checked, device=device)
         return
     from mt.decoding.text_files import FileJob, translate_file, translate_shard

@@ -26,6 +26,7 @@ from mt.data.corpus_files import (
     scan,
 )
 from mt.data.glossary import read_terms
+from mt.decoding.confidence import load_assessment
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
@@ -216,10 +217,12 @@ def translated_windows(
     """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
     size = job.look_ahead or translator.look_ahead
+    is_reported = job.report is not None or job.form == "json"
+    assess_lines = load_assessment(translator) if is_reported else list
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
-    while window := list(islice(translations, size)):
+    while window := assess_lines(islice(translations, size)):
         if first:
             window = [
                 replace(translation, line_number=first + translation.line_number)
@@ -280,6 +283,7 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
         record = {
             "line": translation.line_number,
             "status": translation.status,
+            "confidence": translation.confidence,
             "notes": translation.notes,
             "sentences": translation.sentences,
             **({"terms": uses} if uses else {}),
@@ -310,7 +314,7 @@ FORMS: dict[Form, Callable[[Sequence[Translation], Translator], Iterator[str]]] 
 
 
 def report_line(translation: Translation) -> str:
-    """Return line number, status and notes of a translation, separated by tabs.
+    """Return line number, status, notes and confidence of a translation, separated by tabs.
 
     The last notes have the terms of a line, and its sentences if there are several.
     """
@@ -319,7 +323,8 @@ def report_line(translation: Translation) -> str:
         notes.append(f"terms: {make_printable(uses)}")
     if (count := len(translation.sentences)) > 1:
         notes.append(f"{count} sentences: {make_printable(' | '.join(translation.sentences))}")
-    return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\n"
+    confidence = "" if translation.confidence is None else f"{translation.confidence:.0f}"
+    return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\t{confidence}\n"
 
 
 def _open_input(job: FileJob) -> Iterator[str]:

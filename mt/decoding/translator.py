@@ -34,8 +34,11 @@ Status = Literal[
     "length-limited",
     "repeated",
     "copied",
+    "untranslated",
     "altered",
     "missed-term",
+    "negation",
+    "omitted",
     "restored",
     "invalid-bytes",
     "unknown-characters",
@@ -47,12 +50,14 @@ Status = Literal[
 empty: the line or its translation is empty; length-limited: the translation is cut at its length
 limit; repeated: it repeated itself, or was cut at more than three times the length of its source,
 and was decoded again; copied: it equals the line, or a part of the line in unknown characters was
-copied; altered: numbers, addresses, placeholders or emoji of the line are lost or changed;
-missed-term: terms of the glossary are not in the translation;
-restored: numbers and the like were lost, and have been put back;
+copied; untranslated: a sentence stayed in the source language; altered: numbers, addresses,
+placeholders or emoji of the line are lost or changed; missed-term: terms of the glossary are not in
+the translation; negation: one side alone has a negation; omitted: a part of the source has no
+counterpart; restored: numbers and the like were lost, and have been put back;
 invalid-bytes: bytes that form no character were left out;
 unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
-is too long was translated in parts; ok: none of these.
+is too long was translated in parts; ok: none of these. `mt.decoding.confidence` finds
+`untranslated`, `negation` and `omitted` in lines that are reported.
 """
 
 
@@ -94,6 +99,8 @@ class Translation:
     """Sentences of the line that were translated one by one; the whole line if it was not split."""
     terms: tuple[TermUse, ...] = ()
     """Terms of the glossary in the line, in order."""
+    confidence: float | None = None
+    """Expected chrF, 0 to 100; None unless it is asked for, see `mt.decoding.confidence`."""
 
     @property
     def lacks_term(self) -> bool:
@@ -149,6 +156,10 @@ class Translator:
         self.use_terms(())
         self.advice = ""
         """Advice for a faster translation, logged once before the first long search."""
+        self.folder: Path | None = None
+        """Folder of the run or export."""
+        self.identity = ""
+        """Weights, and settings that change the meaning of a log-probability or the language."""
 
     @classmethod
     def load(
@@ -177,6 +188,10 @@ class Translator:
             line_shape=stored.record.line_shape,
         )
         translator.advice = advice
+        translator.folder = stored.path
+        own = stored.config.decoding
+        kind = (own.search == "sample", own.mbr, own.tag, own.target_tag)
+        translator.identity = f"{stored.settings['model']} {kind}"
         return translator
 
     def use_terms(self, terms: tuple[Term, ...]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
 from mt.data.glossary import read_terms
 from mt.decoding.alignment import Link
+from mt.decoding.confidence import FAULTS, Assessment, load_assessment
 from mt.decoding.text_files import (
     load_for_files,
     open_output,
@@ -242,6 +243,8 @@ class DocumentJob:
     """Field of JSON lines; name or number of a column of TSV."""
     fuzzy: bool = False
     """Mark the entries of gettext files that are filled as fuzzy."""
+    fuzzy_below: float | None = None
+    """Mark entries with a lower confidence, or with the status of a fault: PO and XLIFF."""
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
 
@@ -258,6 +261,8 @@ def translate_document(
         raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
     if job.fuzzy and job.format != "po":
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
+    if job.fuzzy_below is not None and job.format not in {"po", "xliff"}:
+        raise UserError(f"`--fuzzy-below` is for po and xliff, the format is {job.format}")
     inputs = [job.input and require_file(job.input), job.glossary]
     check_output_files([job.output, job.report], inputs)
     terms = read_terms(job.glossary)
@@ -265,7 +270,10 @@ def translate_document(
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
     translator.use_terms(terms)
-    direction = translator.direction
+    direction, below = translator.direction, job.fuzzy_below
+    needed_by = "" if below is None else "--fuzzy-below"
+    is_assessed = job.report or needed_by
+    assess_texts = load_assessment(translator, required_by=needed_by) if is_assessed else list
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
     total = _count_texts(document, options)
     if not total:
@@ -277,16 +285,20 @@ def translate_document(
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-            for translation, links in translate_texts(translator, texts, options):
+            for translation, links in translate_texts(translator, texts, options, assess_texts):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 bar.update()
-                yield TranslatedLine(translation.text, links, translation.lacks_term)
+                is_doubtful = translation.lacks_term or (
+                    below is not None
+                    and (translation.status in FAULTS or (translation.confidence or 0.0) < below)
+                )
+                yield TranslatedLine(translation.text, links, is_doubtful)
 
         def refuse(numbers: range, reason: str) -> None:
             _logger.warning("text %d: keeps its source: %s", numbers[0], reason)
             for number in numbers:
-                rows[number - 1] = f"{number}\tkept\t{reason}\n"
+                rows[number - 1] = f"{number}\tkept\t{reason}\t\n"
 
         out.writelines(document.translate(options, translate, refuse))
         if report is not None:
@@ -310,12 +322,15 @@ def _count_texts(document: SourceDocument, options: Options) -> int:
 
 
 def translate_texts(
-    translator: Translator, texts: Iterator[DocumentText], options: Options
+    translator: Translator,
+    texts: Iterator[DocumentText],
+    options: Options,
+    assess_texts: Assessment = list,
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
-    """Yield the translation of each text, with its links if the text has tags."""
+    """Yield the translation of each text, assessed if asked for, with links if it has tags."""
     texts, copies = tee(texts)
     translations = translator.stream(text.text for text in copies)
-    while window := list(islice(translations, translator.look_ahead)):
+    while window := assess_texts(islice(translations, translator.look_ahead)):
         has_links = [text.needs_links(options.target) for text in islice(texts, len(window))]
         links = iter(translator.find_links([*compress(window, has_links)]))
         for translation, needs_links in zip(window, has_links, strict=True):

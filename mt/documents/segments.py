@@ -42,8 +42,8 @@ class TranslatedLine:
     text: str
     links: Sequence["Link"] = ()
     """Aligned parts of the text and its translation; without any, tags return in proportion."""
-    lacks_term: bool = False
-    """True if a term of a glossary is missing."""
+    needs_review: bool = False
+    """True for a missing term of a glossary, or little confidence."""
 
 
 class RefusedTranslationError(Exception):
@@ -182,7 +182,7 @@ class Entry:
         given = iter(lines)
         edits = [(item.start, item.end, item.render(given)) for item in self.items]
         text = _apply_edits(self.source[self.start : self.end], self.start, edits)
-        return self.mark(text) if any(line.lacks_term for line in lines) else text
+        return self.mark(text) if any(line.needs_review for line in lines) else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from fastapi import HTTPException
 
 from mt.data.glossary import Glossary
 from mt.decoding.alignment import Link
+from mt.decoding.confidence import load_assessment
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import Metrics
@@ -80,6 +81,7 @@ class Batcher:
 
     def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
         self.translator = translator
+        self.assess = load_assessment(translator)
         self.metrics = metrics
         self.most_waiting = most_waiting
         self._requests: deque[_PendingRequest] = deque()
@@ -185,7 +187,7 @@ class Batcher:
         try:
             options = batch[0][0].options
             stream = self.translator.stream(lines, n_best=options.n_best, glossary=options.glossary)
-            translations = list(stream)
+            translations = self.assess(stream)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import PurePosixPath
+from statistics import fmean
 from typing import Annotated, Any, get_args
 from urllib.parse import quote
 
@@ -113,6 +114,8 @@ class TextAnswer(BaseModel):
     """Status of the text; of several lines, the first in the order of this list."""
     score: float
     """Ranking score of the search, summed over lines; higher is better."""
+    confidence: float | None
+    """Expected chrF, 0 to 100, the mean of its lines; null for runs without a calibration."""
     notes: list[str]
     alternatives: list[AlternativeAnswer]
     """Further translations, best first; empty for several lines, or several texts of HTML."""
@@ -467,6 +470,7 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         for position, line in enumerate(translations, start=1)
         for note in line.notes
     ]
+    known = [line.confidence for line in translations if line.confidence is not None]
 
     terms = [use.as_record() for line in translations for use in line.terms]
 
@@ -477,6 +481,7 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         text=text.join([answer.text for answer in answers], refuse).decode(),
         status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(line.score for line in translations),
+        confidence=fmean(known) if known else None,
         notes=notes,
         alternatives=[
             AlternativeAnswer(

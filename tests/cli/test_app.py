@@ -233,7 +233,7 @@ def test_help_and_config_errors_import_nothing_heavy(recipe: Path) -> None:
         (["train", "tiny.yaml", "--set", "model.nrom=1"], 2),
         (["info", "tiny.yaml", "--set", "model.heads=3"], 2),
         (["plot", "positions", "none.yaml", "-o", "a.png"], 2),
-        (["evaluate", "r", "--sources", "s"], 2),
+        (["evaluate", "r", "--references", "s"], 2),
         (["translate", "r", "--set", "seed=2"], 2),
     ]
     code = (

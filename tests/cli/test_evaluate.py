@@ -63,7 +63,10 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("r --sources s", "a run is scored on --sources and --references; give both"),
+        ("r --references s", "a run is scored on --sources and --references; give both"),
+        ("r --calibrate --sources s", "a run is scored on --sources and --references; give both"),
+        ("r --sources s --split x", "--split cannot be combined with --sources without --ref"),
+        ("r --calibrate --metric ter", "--metric cannot be combined with --calibrate; score RUN"),
         ("h --target-language zh", "--target-language cannot be combined with a run; score RUN"),
         *(
             (f"tiny.yaml {options}", "tiny.yaml: a file is scored with --references and --target-l")

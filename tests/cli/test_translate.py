@@ -72,15 +72,15 @@ def test_every_line_gets_one_line_in_order(
     assert clean[:3] == READ[:3], "white space is restored"
     assert clean[3]
     rows = [line.split("\t") for line in report.read_text(encoding="utf-8").split("\n")[:-1]]
-    assert [int(number) for number, _, _ in rows] == [*range(1, len(NASTY) + 1)]
-    assert [status for _, status, _ in rows[:3]] == ["empty"] * 3
+    assert [int(number) for number, *_ in rows] == [*range(1, len(NASTY) + 1)]
+    assert [status for _, status, *_ in rows[:3]] == ["empty"] * 3
     logged = [
         line.removeprefix("line ").split(": ", 1) for line in done.stderr.decode().splitlines()
     ]
-    for number, _, notes in rows:
+    for number, _, notes, _ in rows:
         assert notes == "; ".join(note for line, note in logged if line == number)
     broken = [number for number, line in enumerate(READ, start=1) if "\ufffd" in line]
-    assert [int(number) for number, _, notes in rows if BYTES in notes] == broken
+    assert [int(number) for number, _, notes, _ in rows if BYTES in notes] == broken
     assert [path.name for path in tmp_path.iterdir()] == ["report"], "nothing was executed"
 
 

@@ -62,7 +62,7 @@ def test_file_to_file_with_a_report(
     assert [row[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
     assert rows[3][2].startswith("bytes that are not UTF-8 are read as U+FFFD; ")
     assert rows[3][2].endswith("parts")
-    assert rows[4][1:] == ["empty", ""]
+    assert rows[4][1:] == ["empty", "", ""]
     logged = [each for each in caplog.messages if each.startswith("line 4: ")]
     assert "; ".join(message.removeprefix("line 4: ") for message in logged) == rows[3][2]
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -361,8 +361,8 @@ def test_text_n_best_and_report_of_blank_and_split_lines() -> None:
         "2 ||| c ||| -1.250000\n",
     ]
     assert [*map(report_line, (BLANK, SPLIT))] == [
-        "1\tempty\t\n",
-        "3\tsplit\tone; two; 2 sentences: Two. | lines or less\n",
+        "1\tempty\t\t\n",
+        "3\tsplit\tone; two; 2 sentences: Two. | lines or less\t\n",
     ]
 
 
@@ -386,6 +386,7 @@ def test_json_numbers_the_tokens_across_parts(
     assert json.loads(written) == {
         "line": 3,
         "status": "split",
+        "confidence": None,
         "notes": ["one", "two"],
         "sentences": ["Two.", "lines\tor less"],
         **best,

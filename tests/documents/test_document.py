@@ -1,6 +1,7 @@
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
@@ -8,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import Translation
 from mt.documents.document import DocumentJob, read_document, translate_document, translate_texts
 from mt.documents.segments import DocumentText, Format, Options, TranslatedLine
 from mt.errors import DataError, UserError
@@ -38,7 +40,7 @@ def test_document_with_report(
     assert output.read_bytes() == UPPER.replace(b"A DOG", b"A DOG OF 7")
     assert source.read_bytes() == PAGE.replace(b"a dog", b"A DOG OF 7")
     first, second = report.read_text().splitlines()
-    assert first == "1\tok\t2 sentences: First one. | Second one."
+    assert first == "1\tok\t2 sentences: First one. | Second one.\t"
     assert second.startswith("2\tcopied\t")
     assert "text 2: the translation is the line itself" in caplog.messages
     assert len(engine.calls) == 2, "texts are translated in batches, not all at once"
@@ -56,7 +58,7 @@ def test_refused_translation_is_kept_in_the_report(
     translate_document(tmp_path, DocumentJob(source, output, "jsonl", report, column="t"))
     assert output.read_text() == '{"t": "ONE"}\n{"t": "a {name} b"}\n'
     first, second = report.read_text().splitlines()
-    assert first == "1\tok\t"
+    assert first == "1\tok\t\t"
     assert second.startswith("2\tkept\tthe translation ")
     assert "`{name}`" in second
     assert any("text 2: keeps its source: " in message for message in caplog.messages)
@@ -246,6 +248,7 @@ def test_bad_jobs_are_refused_before_the_run_is_loaded(
         (DocumentJob(broken, output, html), "broken.html: line 1 is not UTF-8"),
         (DocumentJob(page, output, html, column="a"), "`--column` is for jsonl and tsv"),
         (DocumentJob(page, output, html, fuzzy=True), "`--fuzzy` is for po"),
+        (DocumentJob(page, output, html, fuzzy_below=4), "`--fuzzy-below` is for po and xliff"),
     ):
         with pytest.raises(UserError, match=message):
             translate_document(tmp_path, job)
@@ -270,3 +273,125 @@ def test_failing_translation_keeps_the_old_output(
         translate_document(tmp_path, DocumentJob(page, output, "html"))
     assert output.read_bytes() == b"old"
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "out.html"}
+
+
+def doubt(translations: Iterable[Translation]) -> list[Translation]:
+    """Return a low confidence for texts without the word GOOD, and a fault for BAD."""
+    return [
+        replace(
+            line,
+            confidence=90.0 if "GOOD" in line.text else 39.5,
+            status="omitted" if "BAD" in line.text else line.status,
+        )
+        for line in translations
+    ]
+
+
+@pytest.fixture
+def doubting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all translations be assessed by `doubt`."""
+    monkeypatch.setattr("mt.documents.document.load_assessment", lambda *_, **__: doubt)
+
+
+PO_MESSAGES = """msgid "a good one"
+msgstr ""
+
+#, c-format
+msgid "any"
+msgstr ""
+
+msgid "good or bad"
+msgstr ""
+
+#: a.c
+msgid "good"
+msgid_plural "some"
+msgstr[0] ""
+msgstr[1] ""
+"""
+PO_MARKED = """msgid "a good one"
+msgstr "A GOOD ONE"
+
+#, fuzzy, c-format
+msgid "any"
+msgstr "ANY"
+
+#, fuzzy
+msgid "good or bad"
+msgstr "GOOD OR BAD"
+
+#: a.c
+#, fuzzy
+msgid "good"
+msgid_plural "some"
+msgstr[0] "GOOD"
+msgstr[1] "SOME"
+"""
+UNIT_1 = '<trans-unit id="1"><source>{0}</source>{1}</trans-unit>'
+TARGET_1 = '<target state="{0}">{1}</target>'
+UNIT_2 = '<segment id="1"{0}><source>{1}</source>{2}</segment>'
+XLIFF_1 = '<xliff version="1.2"><file source-language="en" target-language="en">{}</file></xliff>'
+XLIFF_2 = (
+    '<xliff version="2.0" srcLang="en" trgLang="en"><file><unit id="u">{}</unit></file></xliff>'
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "expected"),
+    [
+        ("po", PO_MESSAGES, PO_MARKED),
+        (
+            "xliff",
+            XLIFF_1.format(UNIT_1.format("good", "") + UNIT_1.format("any", "<target/>")),
+            XLIFF_1.format(
+                UNIT_1.format("good", TARGET_1.format("translated", "GOOD"))
+                + UNIT_1.format("any", TARGET_1.format("needs-review-translation", "ANY"))
+            ),
+        ),
+        (
+            "xliff",
+            XLIFF_2.format(
+                UNIT_2.format("", "good", "") + UNIT_2.format(' state="initial"', "any", "")
+            ),
+            XLIFF_2.format(
+                UNIT_2.format(' state="translated"', "good", "<target>GOOD</target>")
+                + UNIT_2.format(
+                    ' state="translated" subState="mt:needs-review-translation"',
+                    "any",
+                    "<target>ANY</target>",
+                )
+            ),
+        ),
+    ],
+)
+def test_doubtful_entries_are_marked_for_review(
+    format: Format,
+    text: str,
+    expected: str,
+    engine: UpperCase,
+    doubting: None,
+    tmp_path: Path,
+) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text(text)
+    header = 'msgid ""\nmsgstr "Language: en\\nPlural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
+    if format == "po":
+        source.write_text(header + text)
+        expected = header + expected
+    translate_document(tmp_path, DocumentJob(source, output, format, fuzzy_below=40))
+    assert output.read_text() == expected
+    translate_document(tmp_path, DocumentJob(source, output, format, fuzzy_below=20))
+    marks = output.read_text().count("fuzzy") + output.read_text().count("needs-review")
+    assert marks == (format == "po"), "a fault is marked whatever the confidence is"
+
+
+def test_refused_entry_stays_empty_if_it_is_doubtful(
+    doubting: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = build_translator(UpperCase(), longest=30, repair="off")
+    monkeypatch.setattr("mt.documents.document.load_for_files", lambda *_, **__: translator)
+    text = 'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "a {name} b"\nmsgstr ""\n'
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text(text)
+    translate_document(tmp_path, DocumentJob(source, output, "po", fuzzy_below=40))
+    assert output.read_text() == text

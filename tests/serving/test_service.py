@@ -3,6 +3,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.data.glossary import as_terms
+from mt.decoding.confidence import assess
 from mt.decoding.translator import Translator, load_translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import read_text
+from tests.decoding.test_confidence import calibration
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -23,7 +26,8 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\nef"]})
     assert status == 200
-    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": [], "terms": []}
+    plain: dict[str, Any] = {"status": "ok", "score": -1.0, "confidence": None}
+    plain |= {"notes": [], "alternatives": [], "terms": []}
     assert answer == {
         "translations": [
             {**plain, "text": "ba"},
@@ -86,6 +90,19 @@ def test_a_glossary_that_is_none_is_refused(
 ) -> None:
     answered, answer = strict[0].post({"texts": ["ab"], "glossary": glossary})
     assert (answered, answer["error"][: len(message)]) == (status, message)
+
+
+def test_confidence_of_a_text_is_the_mean_of_its_lines(
+    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assessment = partial(assess, calibration())
+    monkeypatch.setattr("mt.serving.batching.load_assessment", lambda _: assessment)
+    client = serve(backwards())
+    answer = client.post({"texts": ["a", "a\n\nbcd", " "]})[1]["translations"]
+    # A log-probability of -2 over the characters and EOS: 100 - 50 * 2 / 2 and 100 - 50 * 2 / 4.
+    assert answer[0]["confidence"] == pytest.approx(50.0)
+    assert answer[1]["confidence"] == pytest.approx((50.0 + 75.0) / 2)
+    assert answer[2]["confidence"] is None
 
 
 @given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028"])))
