@@ -103,7 +103,7 @@ class Translation:
     """Expected chrF, 0 to 100; None unless it is asked for, see `mt.decoding.confidence`."""
 
     @property
-    def lacks_term(self) -> bool:
+    def needs_review(self) -> bool:
         """True if a term of the line is not in the translation."""
         return bool(describe_missed(self.terms))
 

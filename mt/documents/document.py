@@ -289,11 +289,11 @@ def translate_document(
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 bar.update()
-                is_doubtful = translation.lacks_term or (
+                needs_review = translation.needs_review or (
                     below is not None
                     and (translation.status in FAULTS or (translation.confidence or 0.0) < below)
                 )
-                yield TranslatedLine(translation.text, links, is_doubtful)
+                yield TranslatedLine(translation.text, links, needs_review)
 
         def refuse(numbers: range, reason: str) -> None:
             _logger.warning("text %d: keeps its source: %s", numbers[0], reason)

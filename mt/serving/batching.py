@@ -47,8 +47,8 @@ class LineAnswer:
     @property
     def text(self) -> TranslatedLine:
         """Return the best translation with its links."""
-        lacks_term = self.translation.lacks_term
-        return TranslatedLine(self.translation.text, self.links or (), lacks_term)
+        translation = self.translation
+        return TranslatedLine(translation.text, self.links or (), translation.needs_review)
 
 
 @dataclass(slots=True, eq=False)

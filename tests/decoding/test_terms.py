@@ -150,7 +150,7 @@ def test_a_term_without_a_place_is_reported(
     assert translation.text == text
     assert translation.notes[-1] == "terms not in the translation: `Köter` for `dog`"
     assert translation.status in {"missed-term", "altered"}
-    number, status, notes = report_line(translation).removesuffix("\n").split("\t")
+    number, status, notes, _ = report_line(translation).removesuffix("\n").split("\t")
     assert (number, status) == ("1", translation.status)
     assert notes.endswith("; terms: dog → Köter: missed")
 

@@ -119,9 +119,9 @@ def test_entry_with_a_missed_term_is_marked_for_review(
     marked = output.read_bytes()
     assert all(marked.count(mark) == 1 for mark in marks)
     first, second = report.read_text().splitlines()[:2]
-    assert first == "1\tok\tterms: cat → CAT: used (model)"
+    assert first == "1\tok\tterms: cat → CAT: used (model)\t"
     missed = "terms not in the translation: `Hund` for `dog`; terms: dog → Hund: missed"
-    assert second == f"2\tmissed-term\t{missed}"
+    assert second == f"2\tmissed-term\t{missed}\t"
     terms.write_text("cat\tCat\n")
     translate_document(tmp_path, job)
     other, plain = output.read_bytes(), tmp_path / "plain"
