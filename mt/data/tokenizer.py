@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -284,14 +283,6 @@ class Tokenizer:
         """Ids of `TERM_TAGS` in the source vocabulary, or None if it lacks them."""
         first, last = map(self.source.tags.get, TERM_TAGS)
         return None if first is None or last is None else (first, last)
-
-    def without_terms(self, source: Sequence[int]) -> Sequence[int]:
-        """Return source tokens without the target terms between their tags."""
-        if self.term_ids is None:
-            return source
-        opened, closed = ([*accumulate(t == tag for t in source)] for tag in self.term_ids)
-        pairs = zip(source, opened, closed, strict=True)
-        return [t for t, before, after in pairs if before == after and t != self.term_ids[1]]
 
     def encode_term(self, term: str) -> list[int]:
         """Return the source tokens of a target term, cut as inside a target text.

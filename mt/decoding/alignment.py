@@ -5,6 +5,7 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Literal
 
 from mt.data.normalization import MARKS, split_by_form
@@ -51,11 +52,19 @@ def align_words(
     if not parts or not isinstance(engine, ExplainingEngine):
         return [None] * len(parts)
     # Without shown target terms, each target token is aligned with a token of the text.
-    parts = [replace(part, source=tokenizer.without_terms(part.source)) for part in parts]
+    if term_ids := tokenizer.term_ids:
+        parts = [replace(part, source=without_terms(part.source, term_ids)) for part in parts]
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
     return [
         list(_links(part, detail, tokenizer)) for part, detail in zip(parts, details, strict=True)
     ]
+
+
+def without_terms(source: Sequence[int], term_ids: tuple[int, int]) -> list[int]:
+    """Return source tokens without the target terms between their tags."""
+    opened, closed = ([*accumulate(token == tag for token in source)] for tag in term_ids)
+    is_shown = [before > after for before, after in zip(opened, closed, strict=True)]
+    return [t for t, shown in zip(source, is_shown, strict=True) if not shown and t != term_ids[1]]
 
 
 def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Callable[[int], int]:

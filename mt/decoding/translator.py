@@ -212,12 +212,17 @@ class Translator:
         lines: Sequence[str],
         *,
         prefixes: Sequence[str] | None = None,
-        glossary: Glossary | Mapping[str, str | Sequence[str]] | None = None,
+        glossary: Mapping[str, str | Sequence[str]] | None = None,
     ) -> list[str]:
-        """Return the translation of each line; see `stream`."""
+        """Return the translation of each line; see `stream`.
+
+        `glossary` maps source terms to a target term or several, in place of the translator's own.
+        Raises DataError for a row that is no term.
+        """
         if isinstance(lines, str) or isinstance(prefixes, str):
             raise TypeError("translate takes a list of lines; put a single one into a list")
-        stream = self.stream(lines, prefixes=prefixes, glossary=glossary)
+        own = None if glossary is None else Glossary(as_terms(glossary), self.direction)
+        stream = self.stream(lines, prefixes=prefixes, glossary=own)
         return [translation.text for translation in stream]
 
     def stream(
@@ -227,7 +232,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         n_best: int = 1,
         look_ahead: int | None = None,
-        glossary: Glossary | Mapping[str, str | Sequence[str]] | None = None,
+        glossary: Glossary | None = None,
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
@@ -241,17 +246,11 @@ class Translator:
         Each translation begins with its prefix, which is target text and may be empty. A line whose
         prefix has several sentences is not split into its own. Prefixes should end with a whole
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
-        as lines.
-
-        `glossary` maps source terms to a target term or several; by default it is that of the
-        translator.
-        Raises DataError for a row that is no term.
+        as lines. `glossary` is by default that of the translator.
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        if not isinstance(glossary, Glossary):
-            rows, own = glossary, self.glossary
-            glossary = own if rows is None else Glossary(as_terms(rows), self.direction)
+        glossary = self.glossary if glossary is None else glossary
         terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 

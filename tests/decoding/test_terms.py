@@ -13,6 +13,7 @@ from mt.config import DecodingConfig
 from mt.config.data import TERM_TAGS, Direction
 from mt.data.glossary import Glossary, as_terms
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.alignment import without_terms
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.text_files import report_line
 from mt.decoding.translator import Translation, Translator
@@ -102,8 +103,12 @@ TABLE = {
 
 
 def translate(glossary: Any, line: str, table: dict[str, str] = TABLE, **keys: Any) -> Translation:
-    [translation] = build(table, **keys).stream([line], glossary=glossary)
+    [translation] = build(table, **keys).stream([line], glossary=as_glossary(glossary))
     return translation
+
+
+def as_glossary(rows: Any) -> Glossary:
+    return Glossary(as_terms(rows), Direction("en", "de"))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +166,14 @@ def test_a_model_that_learned_terms_reads_them_behind_their_source_terms() -> No
     assert isinstance(engine, Dictionary)
     glossary = {"dog": "Köter", "black cats": "Mieze"}
     line = "the black cats see a Dog !"
-    [translation] = translator.stream([line], glossary=glossary)
+    [translation] = translator.stream([line], glossary=as_glossary(glossary))
     first, last = TERM_TAGS
     shown = f"the black cats{first} Mieze{last} see a Dog{first} Köter{last} !"
     assert engine.sources == [shown]
     [part] = translation.alternatives[0].parts
     [plain] = translator.tokenizer.encode_source([line])
-    assert translator.tokenizer.without_terms(part.source) == plain != part.source
+    assert translator.tokenizer.term_ids is not None
+    assert without_terms(part.source, translator.tokenizer.term_ids) == plain != part.source
     assert translation.text == "die Mieze sehen einen Köter !"
     [links] = translator.find_links([translation])
     assert links is not None
@@ -191,9 +197,9 @@ def test_terms_for_which_there_are_too_many_tokens_are_left_out() -> None:
 def test_a_glossary_without_a_match_changes_nothing(shown: bool) -> None:
     lines = ["the cats see 25 birds !", "", " a dog", "我的电脑", "x\ud800y", "SEE A DOG"]
     translator = build(TABLE, shown=shown)
-    rows = {f"q{number}": "x" for number in range(50)}
-    assert list(translator.stream(lines, glossary=rows)) == list(translator.stream(lines))
-    assert list(translator.stream(lines, glossary={})) == list(translator.stream(lines))
+    plain = list(translator.stream(lines))
+    for rows in ({f"q{number}": "x" for number in range(50)}, {}):
+        assert list(translator.stream(lines, glossary=as_glossary(rows))) == plain
 
 
 def test_a_term_of_an_unspaced_script_is_shown_without_a_space() -> None:
@@ -254,10 +260,3 @@ def test_share_of_the_terms_that_are_used_is_scored(
     assert "glossary" in [item["role"] for item in record["inputs"]]
     assert set(record["terms"]) == {"used", "inflected", "missed"}
     assert program("evaluate", run / "evaluations" / "test.json")[0] == 0
-
-
-def test_glossary_is_a_value_that_serves_several_calls() -> None:
-    glossary = Glossary(as_terms({"dog": "Köter"}), Direction("en", "de"))
-    translator = build(TABLE)
-    for _ in range(2):
-        assert translator.translate(["a dog"], glossary=glossary) == ["einen Köter"]

@@ -185,15 +185,14 @@ def test_a_run_without_terms_is_continued_with_them(
     translator = load_translator(tmp_path / "run", device="cpu")
     tokenizer, glossary = translator.tokenizer, {"two": "zwei", "nine": "neun"}
     assert tokenizer.term_ids is not None
-    terms = Terms(
-        Glossary(as_terms(glossary), translator.direction), tokenizer, translator.engine, 99
-    )
+    rows = Glossary(as_terms(glossary), translator.direction)
+    terms = Terms(rows, tokenizer, translator.engine, 99)
     [ids] = tokenizer.encode_source(["one two three four"])
     source = [*terms.show("one two three four", ids)]
     first, last = map(source.index, tokenizer.term_ids)
     assert tokenizer.source.decode(source[:first]) == "one two"
     assert tokenizer.source.decode(source[first:last]) == "zwei"
     assert [*source[:first], *source[last + 1 :]] == ids
-    [translation] = translator.stream(["one two three four"], glossary=glossary)
+    [translation] = translator.stream(["one two three four"], glossary=rows)
     [use] = translation.terms
     assert (use.source, use.target, use.fate in {"used", "missed"}) == ("two", "zwei", True)
