@@ -85,10 +85,7 @@ AUGMENTED_PASSES = 12
 
 With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
-TERMS_PASSES = 12
-"""Passes from which on a model has time to learn to write the terms that it is shown."""
-_TERMS_SHARE = 0.3
-_TERMS = "target words beside source words, so that `--glossary` is obeyed"
+_TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
 SAMPLED_PASSES = 40
 """Passes from which on BPE also cuts source words in other ways (Provilkov et al. 2020).
 
@@ -147,7 +144,9 @@ def write_new_config(request: Request) -> Path:
     device = select_device(config.training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
-    settings = _choose_settings(config, device, scan.corpora)
+    settings = resolve(config, device, scan.corpora)
+    if settings.passes >= AUGMENTED_PASSES:
+        settings = _add_augmentation(settings)
     _log_cost(settings, device)
     comments = _explain_cleaning(data, report, scan, is_sample=is_sample)
     write_text(output, _format_config(settings, comments))
@@ -160,17 +159,6 @@ def write_new_config(request: Request) -> Path:
         next(iter(data.tests)),
     )
     return output
-
-
-def _choose_settings(config: Config, device: torch.device, scan: CorpusScan) -> AutoSettings:
-    """Return the settings of a config, with shown terms and changed pairs if there is time."""
-    settings = resolve(config, device, scan)
-    if settings.passes >= TERMS_PASSES:
-        config = config.changed(data=config.data.changed(terms=_TERMS_SHARE))
-        is_joint = settings.value("tokenizer.vocabulary") == "joint"
-        # With another vocabulary, the speed is another one.
-        settings = replace(settings, given=config) if is_joint else resolve(config, device, scan)
-    return _add_augmentation(settings) if settings.passes >= AUGMENTED_PASSES else settings
 
 
 def _add_augmentation(settings: AutoSettings) -> AutoSettings:
@@ -497,8 +485,10 @@ def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
     lines = [
         "# Written by `mt init`. A removed key is chosen again when training starts, or is off.",
         "data:",
-        *_format_entries(data, {"augmentation": _AUGMENTATION, "terms": _TERMS}, indent=2),
+        *_format_entries(data, {"augmentation": _AUGMENTATION}, indent=2),
     ]
+    if settings.passes >= AUGMENTED_PASSES:
+        lines.append(_TERMS)
     if cleaning:
         lines += ["  cleaning:", *_format_entries(cleaning, comments, indent=4)]
     for name, section in config:

@@ -16,7 +16,6 @@ import numpy as np
 from mt.config import TrainingConfig
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
-from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import in_letters
 
 _Number = TypeVar("_Number", int, float)
@@ -119,10 +118,6 @@ CHARACTER_SHARE = 0.8
 _OTHER_TOKENS = 261
 """Tokens for bytes, special tokens and the space."""
 _SHARED_LETTERS = 0.5
-TWO_SCRIPTS = "sources show target words"
-"""Reason for a joint vocabulary of two scripts, which has the tokens of both."""
-_FEWEST_LETTERS = 2
-"""Mean length of references from which chrF ranks checkpoints."""
 _BUSY = 2.0
 """Time for the tokens of an update, in times of its fixed part, from which a device is busy."""
 _MOST_GROWTH = 2.0
@@ -359,15 +354,6 @@ def share_script(characters: tuple[Counter[str], Counter[str]]) -> bool:
     totals = max(sum(source.values()), 1), max(sum(target.values()), 1)
     shared = (min(source[c] / totals[0], target.get(c, 0) / totals[1]) for c in source)
     return sum(shared) > _SHARED_LETTERS
-
-
-def choose_metric(references: Sequence[str], language: str, tokenizer: str) -> tuple[str, str]:
-    """Return the metric that ranks checkpoints for a sample of references, and its reason."""
-    problem = why_unable_to_rank(references, target_language=language, tokenizer=tokenizer)
-    if not problem:
-        return "bleu", "the usual metric"
-    letters = sum(len("".join(text.split())) for text in references) / len(references)
-    return "chrf" if letters >= _FEWEST_LETTERS else "loss", problem
 
 
 def choose_coverage(texts: Sequence[Counter[str]], vocabulary: int) -> tuple[float, int]:

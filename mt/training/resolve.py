@@ -28,11 +28,11 @@ from mt.data.splits import CorpusScan
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
+from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
 from mt.training.automatic import (
     GUIDED_ALIGNMENT,
     SIZES,
-    TWO_SCRIPTS,
     UPDATE_TOKENS,
     Bounds,
     CorpusStatistics,
@@ -41,7 +41,6 @@ from mt.training.automatic import (
     UpdateTime,
     choose_coverage,
     choose_learning_rate,
-    choose_metric,
     choose_regularization,
     choose_warmup,
     expect_end,
@@ -84,6 +83,8 @@ _CERTAIN = 0.9
 """Share of the updates of a config that a budget has to allow; its measurement is uncertain."""
 _MOST_REFERENCES = 2000
 """References from which the ranking metric is chosen."""
+_FEWEST_LETTERS = 2
+"""Mean length of references from which chrF ranks checkpoints."""
 _FEWEST_VALIDATED = 50
 """Minimum number of pairs for a meaningful BLEU."""
 
@@ -286,7 +287,7 @@ def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
     elif share_script(corpus.characters):
         layout, reason = "joint", "one script, which shares names and stems"
     elif settings.given.data.terms:
-        layout, reason = "joint", TWO_SCRIPTS
+        layout, reason = "joint", "sources show target words"
     else:
         layout, reason = "separate", "two scripts share few tokens"
     settings.choose("tokenizer.vocabulary", layout, reason)
@@ -317,7 +318,7 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
     settings.choose("model.tie_embeddings", tied, reason)
     if "model.d_model" not in settings.open_keys:
         like = like_width(settings.value("model.d_model"), corpus.pairs)
-        _choose_vocabulary(settings, like)
+        settings.choose("tokenizer.vocabulary_size", like.vocabulary, "for a model of this width")
         return
     best, chosen, gain = None, SIZES[0], None
     for size in SIZES:
@@ -346,14 +347,8 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
         settings.choose(key, value, reason)
 
 
-def _choose_vocabulary(settings: AutoSettings, size: Size) -> None:
-    has_both = settings.chosen.get("tokenizer.vocabulary") == Setting("joint", TWO_SCRIPTS)
-    tokens, reason = size.vocabulary * (2 if has_both else 1), "for a model of this width"
-    settings.choose("tokenizer.vocabulary_size", tokens, reason)
-
-
 def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
-    _choose_vocabulary(settings, size)
+    settings.choose("tokenizer.vocabulary_size", size.vocabulary, "for a model of this width")
     heads = settings.choose("model.heads", size.heads, "32 or 64 numbers a head")
     width = settings.choose("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
     settings.choose("model.encoder_layers", size.layers, "the depth for this width")
@@ -518,10 +513,14 @@ def _updates_in(
 
 
 def _choose_metric(settings: AutoSettings, references: Sequence[str]) -> None:
+    """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
     config, key = settings.given, "training.best_metric"
+    metric, reason = "bleu", "the usual metric"
     language = config.data.for_source(config.data.valid).target_language
-    sample = spread(references, _MOST_REFERENCES)
-    metric, reason = choose_metric(sample, language, config.evaluation.bleu_tokenizer)
+    tokenizer, sample = config.evaluation.bleu_tokenizer, spread(references, _MOST_REFERENCES)
+    if problem := why_unable_to_rank(sample, target_language=language, tokenizer=tokenizer):
+        letters = sum(len("".join(text.split())) for text in sample) / len(sample)
+        metric, reason = "chrf" if letters >= _FEWEST_LETTERS else "loss", problem
     if settings.choose(key, metric, reason) == "bleu" != metric:
         text = "warning: `%s: bleu` cannot rank checkpoints, `%s` can: %s"
         _logger.warning(text, key, metric, reason)

@@ -102,9 +102,7 @@ def test_config_without_chosen_keys_trains_the_same_model(
     text = Path("train.yaml").read_text(encoding="utf-8")
     assert written.data.augmentation == "strong"
     assert "  # typos, missing marks and the like" in text
-    assert written.data.terms == 0.1
-    assert (written.tokenizer.vocabulary, written.model.tie_embeddings) == ("joint", "all")
-    assert written.tokenizer.vocabulary_size == 8000, "4,000 for each of two scripts"
+    assert (written.data.terms, text.count("\n  # terms: 0.3  # ")) == (0, 1)
     sampling = TokenizerConfig(subword_dropout=(0.05, 0.0))
     assert "  # source words are cut in other ways in each epoch" in text
     splits = written.data.valid, written.data.tests["test"]
@@ -140,7 +138,7 @@ def test_expected_end_is_printed_without_a_budget(
 
 @pytest.mark.parametrize(
     ("few", "augmentation"),
-    [("AUGMENTED_PASSES", "off"), ("SAMPLED_PASSES", "on"), ("TERMS_PASSES", "strong")],
+    [("AUGMENTED_PASSES", "off"), ("SAMPLED_PASSES", "on")],
 )
 def test_a_training_of_few_passes_has_fewer_changes(
     few: str,
@@ -152,10 +150,8 @@ def test_a_training_of_few_passes_has_fewer_changes(
     assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
     written = load_config(Path("train.yaml"))
     assert written.data.augmentation == augmentation
-    has_terms = few != "TERMS_PASSES"
-    assert (written.data.terms > 0) is has_terms
-    assert written.tokenizer.vocabulary == ("joint" if has_terms else "separate")
-    assert (written.tokenizer.subword_dropout == (0, 0)) is has_terms
+    assert written.tokenizer.subword_dropout == (0, 0)
+    assert ("  # terms" in Path("train.yaml").read_text(encoding="utf-8")) is (augmentation == "on")
 
 
 def list_set_keys(config: Config) -> set[str]:

@@ -134,6 +134,9 @@ def test_vocabularies_are_joint_if_the_letters_are_shared(
     alphabet = "abcdefghijklmnopqrstuvwxyz"  # in some lines of every corpus
     write(tmp_path, [source] * 60 + [alphabet], [target] * 60 + [alphabet])
     assert scan_and_resolve(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
+    built = config(tmp_path)
+    shown = scan_and_resolve(built.changed(data=built.data.changed(terms=0.3)), CPU)
+    assert shown.value("tokenizer.vocabulary") == "joint"
 
 
 def _in_lines(text: str) -> list[str]:
