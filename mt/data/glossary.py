@@ -10,14 +10,14 @@ capitals.
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mt.config.data import Direction
-from mt.data.corpus_files import read_chunks
+from mt.data.corpus_files import LineReader
 from mt.data.verbatim import copied_parts, verbatim_spans
 from mt.errors import DataError
 from mt.files import require_file
@@ -74,17 +74,8 @@ def read_terms(path: Path | None) -> tuple[Term, ...]:
     """
     if path is None:
         return ()
-    content = b"".join(read_chunks(require_file(path)))
-    try:
-        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}: line {number}: is not UTF-8; convert it with iconv") from None
-    rows = [
-        (f"{path}: line {number}", line.split("\t"))
-        for number, line in enumerate(lines, start=1)
-        if line.strip(" ")
-    ]
+    lines = enumerate(LineReader(require_file(path)), start=1)
+    rows = [(f"{path}: line {at}", line.split("\t")) for at, line in lines if line.strip(" ")]
     if not rows:
         raise DataError(f"{path}: has no term; write source term, tab, target term in each line")
     return _check_rows(rows)
@@ -142,16 +133,13 @@ def _split(text: str, language: str) -> list[_Piece]:
     ]
 
 
-_split_term = functools.lru_cache(maxsize=1 << 14)(_split)
-
-
 @functools.lru_cache(maxsize=1 << 16)
 def _fold(piece: str, language: str) -> str:
     lower = unicodedata.normalize("NFKC", in_lower_case(piece, language)).casefold()
     return unicodedata.normalize("NFC", lower).replace("\u00ad", "").replace("’", "'") or piece
 
 
-@functools.lru_cache(maxsize=1 << 16)
+@functools.lru_cache(maxsize=1 << 17)
 def _find_stem(word: str) -> str | None:
     """Return the start that the forms of a folded word have; None if it has one form.
 
@@ -168,18 +156,27 @@ def _find_stem(word: str) -> str | None:
     return word if count >= _STEM else None
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def _find_start(word: str) -> str:
+    """Return a beginning that the forms of a folded word have in common."""
+    letters = unicodedata.normalize("NFD", word)
+    start = "".join(c for c in letters if not unicodedata.combining(c))[:_STEM]
+    return start if _find_stem(word) else word
+
+
 def _compare(word: _Piece, other: _Piece) -> int:
     """Return how a word of a text differs from one of a term: not, in case, in form, altogether."""
     if word.text == other.text:
         return _SAME
+    stem, most = _find_stem(word.folded), len(word.folded) + _LONGER
+    is_near = stem is not None and other.folded.startswith(stem) and len(other.folded) <= most
+    is_form = is_near and _find_stem(other.folded) is not None
+    if word.folded != other.folded and not is_form:
+        return _OTHER_WORD
     is_name = word.text[1:] != word.text[1:].lower()
     if is_name and not other.text.isupper():
         return _OTHER_WORD
-    if word.folded == other.folded:
-        return _OTHER_CASE
-    stem, most = _find_stem(word.folded), len(word.folded) + _LONGER
-    is_near = stem is not None and other.folded.startswith(stem) and len(other.folded) <= most
-    return _OTHER_FORM if is_near and _find_stem(other.folded) else _OTHER_WORD
+    return _OTHER_CASE if word.folded == other.folded else _OTHER_FORM
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,18 +187,15 @@ class Glossary:
     direction: Direction
 
     @functools.cached_property
-    def _trie(self) -> dict[str, Any]:
-        """Table by the stem of the first word, of tables by that of the next, and so on.
-
-        At the end of a term, the empty key has the numbers of the terms.
-        """
-        trie: dict[str, Any] = {}
+    def _index(self) -> dict[int, dict[tuple[str, ...], list[tuple[int, list[_Piece]]]]]:
+        """Numbers and words of the terms, by the number of their words and the starts of these."""
+        index: dict[int, dict[tuple[str, ...], list[tuple[int, list[_Piece]]]]] = {}
         for number, term in enumerate(self.terms):
-            node = trie
-            for piece in _split(term.source, self.direction.source):
-                node = node.setdefault(_find_stem(piece.folded) or piece.folded, {})
-            node.setdefault("", []).append(number)
-        return trie
+            words = _split(term.source, self.direction.source)
+            table = index.setdefault(len(words), {})
+            starts = tuple(_find_start(word.folded) for word in words)
+            table.setdefault(starts, []).append((number, words))
+        return index
 
     def find(self, text: str) -> list[Match]:
         """Return the terms in a text, in order: the longest first, without overlaps.
@@ -210,14 +204,14 @@ class Glossary:
         row. A term is not found inside a number, an address or a placeholder.
         """
         pieces = _split(text, self.direction.source) if self.terms else []
-        candidates = []
-        for first in range(len(pieces)):
-            for number, end in self._walk(pieces, first):
-                words = _split_term(self.terms[number].source, self.direction.source)
-                rank = max(map(_compare, words, pieces[first:end]))
-                if rank < _OTHER_WORD:
-                    span = pieces[first].start, pieces[end - 1].end
-                    candidates.append((span[0] - span[1], span[0], rank, number))
+        starts, candidates = tuple(_find_start(piece.folded) for piece in pieces), []
+        for count, table in self._index.items():
+            for first in range(len(pieces) - count + 1):
+                own = pieces[first : first + count]
+                for number, words in table.get(starts[first : first + count], ()):
+                    if (rank := max(map(_compare, words, own))) < _OTHER_WORD:
+                        start = own[0].start
+                        candidates.append((start - own[-1].end, start, rank, number))
         copied = verbatim_spans(text) if candidates else []
         matches: list[Match] = []
         for length, start, _, number in sorted(candidates):
@@ -230,19 +224,6 @@ class Glossary:
                 is_first = not any(map(str.isalnum, text[:start]))
                 matches.append(Match(self.terms[number], start, end, text[start:end], is_first))
         return sorted(matches, key=lambda match: match.start)
-
-    def _walk(self, pieces: Sequence[_Piece], first: int) -> Iterator[tuple[int, int]]:
-        """Yield number and end of each term that may begin at a piece."""
-        nodes = [self._trie]
-        for end in range(first, len(pieces)):
-            word = pieces[end].folded
-            # A form is two characters longer than its word, and that one longer than its stem.
-            lengths = range(max(1, len(word) - _LONGER - 1), len(word) + 1)
-            keys = [word[:length] for length in lengths]
-            nodes = [node[key] for node in nodes for key in keys if key in node]
-            if not nodes:
-                return
-            yield from ((number, end + 1) for node in nodes for number in node.get("", ()))
 
     def locate(self, matches: Sequence[Match], translation: str) -> list[tuple[Span, bool] | None]:
         """Return the place in a translation of a target term of each match.
@@ -257,7 +238,7 @@ class Glossary:
             targets = matches[index].term.targets
             runs = (
                 range(first, first + len(words))
-                for words in (_split_term(target, self.direction.target) for target in targets)
+                for words in (_split(target, self.direction.target) for target in targets)
                 for first in range(len(pieces) - len(words) + 1)
                 if max(map(_compare, words, pieces[first:])) <= worst
             )
