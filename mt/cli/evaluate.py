@@ -81,9 +81,9 @@ def evaluate(
     A run with --sources alone translates them and projects their chrF from the confidence of lines.
     """
     run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
-    run_options["--calibrate"] = calibrate
+    run_options |= {"--calibrate": calibrate, "--glossary": glossary}
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
-    texts = {"--references": references, "--sources": sources, "--glossary": glossary}
+    texts = {"--references": references, "--sources": sources}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}
     if target.suffix == ".json":
         _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
@@ -93,7 +93,6 @@ def evaluate(
     if is_run and target.is_file():
         raise UserError(f"{target}: a file is scored with --references and --target-language")
     _refuse(file_options if is_run else run_options, "a run" if is_run else "a file")
-    _refuse({} if is_run else {"--glossary": glossary}, "a file")
     decoding_only(overrides)
     unscored = None if references or calibrate or not is_run else sources
     if is_run and bool(sources) != bool(references) and not unscored:

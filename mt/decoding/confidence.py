@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
-from functools import partial
 from typing import Annotated, Any, get_args
 
 import numpy as np
@@ -102,6 +101,27 @@ class Calibration:
         inputs, outputs = zip(*self.curve, strict=True)
         return float(np.interp(mean_log_prob, inputs, outputs))
 
+    def assess(self, translations: Iterable[Translation]) -> list[Translation]:
+        """Return translations with their confidence, and with the status of a fault of meaning.
+
+        A line without a translation has 0, and a blank line no confidence.
+        """
+        assessed = []
+        for line in translations:
+            faults, confidence = list[tuple[Status, str]](), 0.0
+            if line.text.strip() and (line.status != "copied" or _parts(line)):
+                faults += _find_faults(line, self)
+                confidence = self.expect(mean_log_prob(line))
+            statuses = [line.status, *(status for status, _ in faults)]
+            changed = replace(
+                line,
+                confidence=confidence if line.source.strip() else None,
+                status=min(statuses, key=get_args(Status).index),
+                notes=line.notes + tuple(note for _, note in faults),
+            )
+            assessed.append(changed)
+        return assessed
+
 
 def load_calibration(translator: Translator, *, required_by: str = "") -> Calibration | None:
     """Return the calibration of a translator, if there is one for its weights and settings.
@@ -121,34 +141,9 @@ def load_calibration(translator: Translator, *, required_by: str = "") -> Calibr
 
 
 def load_assessment(translator: Translator, *, required_by: str = "") -> Assessment:
-    """Return `assess` with the calibration of a translator; see `load_calibration`."""
-    return partial(assess, load_calibration(translator, required_by=required_by))
-
-
-def assess(
-    calibration: Calibration | None, translations: Iterable[Translation]
-) -> list[Translation]:
-    """Return translations with their confidence, and with the status of a fault of meaning.
-
-    A line without a translation has 0, and a blank line no confidence.
-    """
-    if calibration is None:
-        return [*translations]
-    assessed = []
-    for line in translations:
-        faults, confidence = list[tuple[Status, str]](), 0.0
-        if line.text.strip() and (line.status != "copied" or _parts(line)):
-            faults += _find_faults(line, calibration)
-            confidence = calibration.expect(mean_log_prob(line))
-        statuses = [line.status, *(status for status, _ in faults)]
-        changed = replace(
-            line,
-            confidence=confidence if line.source.strip() else None,
-            status=min(statuses, key=get_args(Status).index),
-            notes=line.notes + tuple(note for _, note in faults),
-        )
-        assessed.append(changed)
-    return assessed
+    """Return `Calibration.assess`, or `list` without a calibration; see `load_calibration`."""
+    calibration = load_calibration(translator, required_by=required_by)
+    return calibration.assess if calibration else list
 
 
 def _find_faults(line: Translation, calibration: Calibration) -> Iterator[tuple[Status, str]]:

@@ -138,21 +138,18 @@ def _fit_omission(translator: Translator, pairs: Sequence[SentencePair]) -> tupl
     texts, longest = [*right, *planted], min(engine.longest or _MOST_TOKENS, _MOST_TOKENS)
     sources = tokenizer.encode_source([pair.source for pair in texts])
     targets = tokenizer.encode_target([pair.target for pair in texts])
-    lengths = np.array([[*map(len, sources)], [*map(len, targets)]])
-    [chosen] = np.nonzero((lengths <= longest).all(axis=0))
-    scored = engine.score(
-        [sources[place] for place in chosen], [targets[place] for place in chosen]
-    )
-    labels = chosen >= len(right)
+    sizes = [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+    chosen = [place for place, size in enumerate(sizes) if max(size) <= longest]
+    kept = ([side[place] for place in chosen] for side in (sources, targets))
+    scored = zip(chosen, engine.score(*kept), strict=True)
+    labels = np.array(chosen) >= len(right)
     if min(labels.sum(), (~labels).sum()) < _FEWEST_PAIRS:
         return (0.0,) * confidence.OMISSION_FEATURES
     features = confidence.omission_features
     rows = np.array(
         [
-            features(
-                texts[place].source, texts[place].target, lengths[:, place].tolist(), sum(log_probs)
-            )
-            for place, log_probs in zip(chosen, scored, strict=True)
+            features(texts[place].source, texts[place].target, sizes[place], sum(log_probs))
+            for place, log_probs in scored
         ]
     )
     weights = np.linalg.lstsq(rows, labels.astype(float), rcond=None)[0]
@@ -253,7 +250,7 @@ def project_run(
     translator = load_for_files(run, overrides=overrides, device=device)
     calibration = confidence.load_calibration(translator, required_by="--sources")
     assert calibration is not None
-    assessed = confidence.assess(calibration, translate_pairs(translator, pairs))
+    assessed = calibration.assess(translate_pairs(translator, pairs))
     lines = [line for line in assessed if line.confidence is not None]
     if not lines:
         raise DataError(f"{sources}: has no text to translate")

@@ -274,20 +274,16 @@ def _open_data(
     )
     stores = [*parts.values()]
     store = join_stores(stores)
+    share, limit, show_terms = config.data.terms, config.data.max_tokens, None
+    if share:
+        names = tuple(part.path.name for part in stores)
+        show_terms = TermDrawing(share, names, limit, tokenizer, lambda: data.translation_table)
     sampling = Sampling(
         *config.tokenizer.subword_dropout,
-        config.data.max_tokens,
+        limit,
         config.seed,
         AUGMENTATIONS[config.data.augmentation],
-        TermDrawing(
-            config.data.terms,
-            tuple(part.path.name for part in stores),
-            config.data.max_tokens,
-            tokenizer,
-            lambda: data.translation_table,
-        )
-        if config.data.terms
-        else None,
+        show_terms,
     )
     data = TrainingData(
         tokenizer=tokenizer,

@@ -1,6 +1,5 @@
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from mt.decoding.confidence import (
     OMISSION_FEATURES,
     Assessment,
     Calibration,
-    assess,
     find_common_words,
     find_negations,
+    load_assessment,
     omission_features,
 )
 from mt.decoding.engine import Engine, Hypothesis
@@ -52,7 +51,7 @@ def calibration(**changes: Any) -> Calibration:
 
 def answer(answers: dict[str, str], made: Calibration | None = None) -> list[Translation]:
     translator = build_translator(Answers(answers), longest=200, language="de", repair="off")
-    return assess(made, translator.stream([*answers]))
+    return (made.assess if made else list)(translator.stream([*answers]))
 
 
 def test_confidence_is_the_expected_score_of_lines_with_text() -> None:
@@ -68,7 +67,7 @@ def test_confidence_is_the_expected_score_of_lines_with_text() -> None:
 
 def test_text_in_unknown_characters_that_was_copied_has_no_confidence() -> None:
     translator = build_translator(Answers({}), known=200)
-    copied, number = assess(calibration(), translator.stream(["漢字漢字漢字", "12"]))
+    copied, number = calibration().assess(translator.stream(["漢字漢字漢字", "12"]))
     assert (copied.status, copied.confidence) == ("copied", 0.0)
     assert (number.status, number.confidence) == ("ok", 100.0)
 
@@ -180,7 +179,7 @@ def test_a_translation_without_a_report_is_not_assessed(
 
     def load(_: object) -> Assessment:
         calls.append(1)
-        return partial(assess, calibration(omission=omission()))
+        return calibration(omission=omission()).assess
 
     monkeypatch.setattr("mt.decoding.text_files.load_assessment", load)
     source, output, report = (tmp_path / name for name in ("in.txt", "out.txt", "report.tsv"))
@@ -200,4 +199,4 @@ def test_a_translation_without_a_report_is_not_assessed(
 def test_translations_stay_as_they_are_without_a_calibration() -> None:
     translator = build_translator(Answers({"not a b c d": "a b c d"}), longest=200, repair="off")
     lines = [*translator.stream(["not a b c d"])]
-    assert assess(None, lines) == lines
+    assert load_assessment(translator)(lines) == lines
