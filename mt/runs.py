@@ -28,7 +28,6 @@ EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
 EXPORT_FOLDER = "ctranslate2"
 """Export in a run that `mt train` or `mt export` wrote."""
 CONFIDENCE_FILE = "confidence.json"
-"""Calibration of the confidence of translations."""
 MODEL_FORMAT = EXPORT_FORMAT = CONFIDENCE_FORMAT = 1
 
 

@@ -45,11 +45,7 @@ Device = Annotated[
 
 GlossaryFile = Annotated[
     Path | None,
-    typer.Option(
-        "--glossary",
-        metavar="FILE",
-        help="Use these terms; a line has source term, tab, target term.",
-    ),
+    typer.Option(metavar="FILE", help="Use these terms; a line has source term, tab, target term."),
 ]
 
 ShardOption = Annotated[

@@ -57,9 +57,7 @@ def translate(
     ] = False,
     fuzzy_below: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=100, metavar="N", help="Mark entries of less confidence for review."
-        ),
+        typer.Option(min=0, max=100, metavar="N", help="Mark entries of less confidence."),
     ] = None,
     prefixes: Annotated[
         Path | None,
@@ -121,9 +119,7 @@ def translate(
             raise UserError(
                 f"torchrun divides text, the format is {kind}; `--format text` reads lines"
             )
-        document = DocumentJob(
-            file, output, kind, report, column, fuzzy, fuzzy_below, glossary=glossary
-        )
+        document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, glossary)
         translate_document(run, document, overrides=checked, device=device)
         return
     from mt.decoding.text_files import FileJob, translate_file, translate_shard

@@ -47,9 +47,7 @@ class Sampling:
     augmentation: Augmentation | None = None
     """Changes of the text before it is cut into tokens."""
     show_terms: Callable[[Chunk, Chunk, np.random.SeedSequence], Chunk] | None = None
-    """Function that takes drawn and plain tokens, and returns the drawn ones with plain rows that
-    show target terms in between; its `repr` differs for other terms.
-    """
+    """Function of drawn and plain rows that shows terms in some; its `repr` names the epochs."""
 
 
 def draw_store(

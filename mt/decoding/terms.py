@@ -8,7 +8,7 @@ translation lacks a term, the words that are aligned with the source term are re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, compress
 
 from mt.data.glossary import Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
@@ -89,28 +89,28 @@ class Terms:
         term, a number, an address or a placeholder. Without such words it stays missing.
         """
         found = [self.glossary.find(part.source_text) for part in parts]
-        pairs = zip(found, parts, strict=True)
-        places = [self.glossary.locate(matches, part.text) for matches, part in pairs]
+        places = list(map(self.glossary.locate, found, (part.text for part in parts)))
         lacking = [index for index, of_part in enumerate(places) if None in of_part]
         aligned = align_words([parts[index] for index in lacking], self.engine, self.tokenizer)
         placed = [*parts]
         for index, links in zip(lacking, aligned, strict=True):
-            terms = [*zip(found[index], places[index], strict=True)]
-            placed[index] = self._replace(parts[index], terms, links or ())
+            missing = [*compress(found[index], (not place for place in places[index]))]
+            taken = [place[0] for place in places[index] if place]
+            placed[index] = self._replace(parts[index], missing, taken, links or ())
         return placed
 
     def _replace(
         self,
         part: TranslatedPart,
-        terms: Sequence[tuple[Match, tuple[Span, bool] | None]],
+        missing: Sequence[Match],
+        taken: Sequence[Span],
         links: Sequence[Link],
     ) -> TranslatedPart:
         text, written = part.text, self.tokenizer.decode_target(part.hypothesis.ids)
         [spans] = map_spans_to_line([[link.target for link in links]], [written], text)
-        words = self.glossary.split(text)
-        taken = [*verbatim_spans(text), *(place[0] for _, place in terms if place)]
-        edits: list[tuple[int, int, str]] = []
-        for match in (match for match, place in terms if not place):
+        words, edits = self.glossary.split(text), list[tuple[int, int, str]]()
+        taken = [*verbatim_spans(text), *taken]
+        for match in missing:
             own = [
                 span
                 for span, link in zip(spans, links, strict=True)
@@ -122,14 +122,14 @@ class Terms:
                 and not any(first < end and start < last for first, last in taken)
                 for start, end in words
             ]
-            # Models align articles and the like with the word after them.
+            # No more words than the term has: models align articles with the word after them.
             most = max(len(term.split()) for term in (match.text, match.term.targets[0]))
-            most = len(words) if any(map(is_unspaced, text)) else most
-            runs = [[*run] for fits, run in groupby(range(len(words)), is_own.__getitem__) if fits]
+            most = sum(is_own) if any(map(is_unspaced, text)) else most
             places = [
-                (words[run[index]][0], words[run[index : index + most][-1]][1])
-                for run in runs
-                for index in range(max(1, len(run) - most + 1))
+                (words[first][0], words[last][1])
+                for first in range(len(words))
+                for last in range(first, min(first + most, len(words)))
+                if all(is_own[first : last + 1])
             ]
             if places:
                 start, end = max(places, key=lambda place: place[1] - place[0])

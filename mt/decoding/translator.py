@@ -53,11 +53,10 @@ and was decoded again; copied: it equals the line, or a part of the line in unkn
 copied; untranslated: a sentence stayed in the source language; altered: numbers, addresses,
 placeholders or emoji of the line are lost or changed; missed-term: terms of the glossary are not in
 the translation; negation: one side alone has a negation; omitted: a part of the source has no
-counterpart; restored: numbers and the like were lost, and have been put back;
-invalid-bytes: bytes that form no character were left out;
-unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
-is too long was translated in parts; ok: none of these. `mt.decoding.confidence` finds
-`untranslated`, `negation` and `omitted` in lines that are reported.
+counterpart; restored: numbers and the like were lost, and have been put back; invalid-bytes: bytes
+that form no character were left out; unknown-characters: the tokenizer does not know some
+characters of the line; split: a sentence that is too long was translated in parts; ok: none of
+these. `mt.decoding.confidence` finds `untranslated`, `negation` and `omitted` in reported lines.
 """
 
 
@@ -290,7 +289,7 @@ class Translator:
         pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
         found = [Link(source, target) for source, target in pairs if source and target]
         placed = [use.link for use in translation.terms if use.link and use.way == "placed"]
-        return tuple(sorted(found + placed, key=lambda link: link.target) if placed else found)
+        return tuple(sorted(found + placed, key=lambda link: link.target))
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms

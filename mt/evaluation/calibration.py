@@ -23,10 +23,9 @@ from mt.data.splits import open_split, open_training_corpora
 from mt.decoding import confidence
 from mt.decoding.engine import ScoringEngine
 from mt.decoding.text_files import load_for_files, read_lines
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.evaluation.evaluate import EvaluationJob, with_texts
-from mt.evaluation.run_info import choose_split, read_config
+from mt.evaluation.evaluate import EvaluationJob, load_for_split
 from mt.evaluation.scores import translate_pairs
 from mt.files import require_file, write_json
 from mt.languages import UNSPACED
@@ -172,13 +171,9 @@ def calibrate_run(
     Writes confidence.json into its folder. At most 1,000 pairs are translated, evenly spread.
     Raises UserError for fewer than 100 pairs, and for sampling.
     """
-    config = read_config(run)
-    if job and job.texts:
-        data, split = with_texts(config.data, run, split, job.texts, decoding=config.decoding)
-        config = config.changed(data=data)
-    name = choose_split(config.data, split or "valid")
-    tags = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(name).items()]
-    translator = load_translator(run, overrides=[*tags, *overrides], device=device)
+    job = job or EvaluationJob()
+    split = split or (None if job.texts else "valid")
+    config, name, translator = load_for_split(run, split, overrides, device, job)
     if not again and (calibration := confidence.load_calibration(translator)):
         return calibration
     if translator.decoding.search == "sample":
@@ -191,8 +186,8 @@ def calibrate_run(
     pairs = training = [pairs[place] for place in places]
     try:
         corpora = open_training_corpora(config.data) if config.data.has_corpora else []
-        languages = (translator.direction.source, translator.direction.target)
-        chosen = [corpus for corpus in corpora if corpus.languages == languages]
+        direction = translator.direction
+        chosen = [c for c in corpora if c.languages == (direction.source, direction.target)]
         training = [*islice(read_cleaned_pairs(chosen), _MOST_TRAINING_PAIRS)] or pairs
     except (UserError, OSError) as error:
         _logger.warning("%s; so negations are learned from fewer pairs", error)

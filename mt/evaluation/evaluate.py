@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mt.config import DataConfig, DecodingConfig
+from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.glossary import read_terms
@@ -278,18 +278,11 @@ def open_run(
     """Check a split of a run, load the model and create the folder of evaluations."""
     keep_freed_memory()
     checks = job.make_checks()
-    config, finished = read_config(run, job.data), is_exported(run) or is_finished(run)
+    finished = is_exported(run) or is_finished(run)
+    config, split, translator = load_for_split(run, split, overrides, device, job)
     data = config.data
-    if job.texts:
-        chosen = load_config(run / CONFIG_FILE, overrides=overrides)
-        require_tag(chosen.tags_to_choose(), overrides, name=run)
-        data, split = with_texts(data, run, split, job.texts, decoding=chosen.decoding)
-        config = config.changed(data=data)
-    split = choose_split(data, split)
     source, split_data = open_split(data, split), data.for_split(split)
     language = split_data.target_language
-    tagged = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(split).items()]
-    translator = load_translator(run, overrides=[*tagged, *overrides], device=device)
     tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = tuple(source.pairs())
     further = job.texts.further(len(pairs)) if job.texts else ()
@@ -320,6 +313,21 @@ def open_run(
         is_multilingual=data.is_multilingual,
         is_finished=finished,
     )
+
+
+def load_for_split(
+    run: Path, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
+) -> tuple[Config, str, Translator]:
+    """Return the config of a run with the texts of a job, the name of the split, and the model."""
+    config = read_config(run, job.data)
+    if job.texts:
+        chosen = load_config(run / CONFIG_FILE, overrides=overrides)
+        require_tag(chosen.tags_to_choose(), overrides, name=run)
+        data, split = with_texts(config.data, run, split, job.texts, decoding=chosen.decoding)
+        config = config.changed(data=data)
+    split = choose_split(config.data, split)
+    tagged = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(split).items()]
+    return config, split, load_translator(run, overrides=[*tagged, *overrides], device=device)
 
 
 def with_texts(

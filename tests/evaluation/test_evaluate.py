@@ -91,6 +91,9 @@ class Table:
         self.table = table
         self.decoding = DecodingConfig(beam=beam)
 
+    def use_terms(self, terms: tuple[Term, ...]) -> None:
+        assert not terms
+
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         for position, line in enumerate(lines, 1):
             notes = (f"{line} was split",) if len(line) > 5 else ()
