@@ -80,8 +80,8 @@ def evaluate(
 
     A run with --sources alone translates them and projects their chrF from the confidence of lines.
     """
-    run_options = {"--split": split, "--set": overrides, "--robustness": robustness}
-    run_options |= {"--calibrate": calibrate, "--glossary": glossary}
+    tasks = {"--robustness": robustness, "--calibrate": calibrate, "--glossary": glossary}
+    run_options = {"--split": split, "--set": overrides, **tasks}
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     texts = {"--references": references, "--sources": sources}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}

@@ -3,7 +3,6 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.data.glossary import as_terms
-from mt.decoding.confidence import assess
 from mt.decoding.translator import Translator, load_translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import read_text
@@ -95,7 +93,7 @@ def test_a_glossary_that_is_none_is_refused(
 def test_confidence_of_a_text_is_the_mean_of_its_lines(
     serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assessment = partial(assess, calibration())
+    assessment = calibration().assess
     monkeypatch.setattr("mt.serving.batching.load_assessment", lambda _: assessment)
     client = serve(backwards())
     answer = client.post({"texts": ["a", "a\n\nbcd", " "]})[1]["translations"]
