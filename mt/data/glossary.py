@@ -36,8 +36,8 @@ _MARKS = (
     "\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0f71-\u0f84\u00ad\u200c\u200d"
 )
 """Marks inside words that are no letters for regular expressions."""
-_PIECE = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_MARKS}])+|\S")
-"""Character of a script without spaces, word, or mark."""
+WORD = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_MARKS}])+|\S")
+"""Word, mark, or character of a script without spaces."""
 _NO_TEXT = re.compile(
     r"</?[A-Za-z!][^<>]*>|&(?:[A-Za-z]+|#\d+|#x[\da-fA-F]+);"
     "|[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
@@ -128,8 +128,7 @@ class _Piece(NamedTuple):
 
 def _split(text: str, language: str) -> list[_Piece]:
     return [
-        _Piece(*piece.span(), piece[0], _fold(piece[0], language))
-        for piece in _PIECE.finditer(text)
+        _Piece(*piece.span(), piece[0], _fold(piece[0], language)) for piece in WORD.finditer(text)
     ]
 
 
@@ -263,7 +262,3 @@ class Glossary:
         if not is_name and (starts_sentence or is_raised):
             return in_upper_case(target[0], language) + target[1:]
         return target
-
-    def split(self, translation: str) -> list[Span]:
-        """Return the places of the words, marks and characters without spaces of a translation."""
-        return [piece[:2] for piece in _split(translation, self.direction.target)]

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 
-from mt.data.glossary import Glossary, Match, Span
+from mt.data.glossary import WORD, Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import is_unspaced, verbatim_spans
 from mt.decoding.alignment import Link, align_words, map_spans_to_line, source_tokens
 from mt.decoding.engine import Engine, TranslatedPart
-from mt.errors import listed
 from mt.special_ids import UNK
 
 
@@ -42,12 +41,6 @@ class TermUse:
     def as_record(self) -> dict[str, str]:
         """Return the use as plain data."""
         return {key: getattr(self, key) for key in ("source", "target", "fate", "way")}
-
-
-def describe_missed(uses: Sequence[TermUse]) -> str:
-    """Return a note on the terms that a translation lacks, or nothing."""
-    missed = [f"{use.target}` for `{use.source}" for use in uses if use.fate == "missed"]
-    return f"terms not in the translation: {listed(missed)}" if missed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +101,7 @@ class Terms:
     ) -> TranslatedPart:
         text, written = part.text, self.tokenizer.decode_target(part.hypothesis.ids)
         [spans] = map_spans_to_line([[link.target for link in links]], [written], text)
-        words, edits = self.glossary.split(text), list[tuple[int, int, str]]()
+        words, edits = [word.span() for word in WORD.finditer(text)], list[tuple[int, int, str]]()
         taken = [*verbatim_spans(text), *taken]
         for match in missing:
             own = [

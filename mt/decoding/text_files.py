@@ -279,14 +279,13 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             }
             for alternative in translation.alternatives
         ]
-        uses = [use.as_record() for use in translation.terms]
         record = {
             "line": translation.line_number,
             "status": translation.status,
             "confidence": translation.confidence,
             "notes": translation.notes,
             "sentences": translation.sentences,
-            **({"terms": uses} if uses else {}),
+            "terms": [use.as_record() for use in translation.terms],
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
             "token_log_probs": log_probs if is_known else None,

@@ -23,7 +23,7 @@ from mt.decoding.preparation import (
     pair_with_prefixes,
 )
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
-from mt.decoding.terms import Terms, TermUse, describe_missed
+from mt.decoding.terms import Terms, TermUse
 from mt.errors import UserError, listed
 from mt.languages import in_upper_case
 from mt.runs import LineShape
@@ -104,7 +104,7 @@ class Translation:
     @property
     def needs_review(self) -> bool:
         """True if a term of the line is not in the translation."""
-        return bool(describe_missed(self.terms))
+        return any(use.fate == "missed" for use in self.terms)
 
 
 def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") -> None:
@@ -249,8 +249,7 @@ class Translator:
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        glossary = self.glossary if glossary is None else glossary
-        terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
+        terms = Terms(glossary or self.glossary, self.tokenizer, self.engine, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
@@ -329,7 +328,7 @@ class Translator:
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
         uses = terms.judge(line.text, best.text, best.parts)
-        statuses = self._statuses(line, results, best.text, describe_missed(uses))
+        statuses = self._statuses(line, results, best.text, uses)
         return Translation(
             line_number=line_number,
             source=line.line,
@@ -366,13 +365,14 @@ class Translator:
         )
 
     def _statuses(
-        self, line: PreparedLine, results: list[SearchResult], text: str, missed_terms: str
+        self, line: PreparedLine, results: list[SearchResult], text: str, uses: Sequence[TermUse]
     ) -> list[tuple[Status, str]]:
         """Return each status that applies to a line, with a note, in the order of `Status`."""
         if not line.text.strip():
             return [("empty", "")]
         bests = [result.parts[0].hypothesis for result in results]
         altered = missing_verbatim(line.text, text)
+        missed = [f"{use.target}` for `{use.source}" for use in uses if use.fate == "missed"]
         restored = [part for result in results for part in result.restored]
         has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
         loops = any(result.repeated and is_loop(result.parts[0]) for result in results)
@@ -389,7 +389,7 @@ class Translator:
             ),
             (line.is_foreign, "copied", "a text in unknown characters is not translated"),
             (altered, "altered", f"not in the translation: {listed(altered)}"),
-            (missed_terms, "missed-term", missed_terms),
+            (missed, "missed-term", f"terms not in the translation: {listed(missed)}"),
             (restored, "restored", f"put back into the translation: {listed(restored)}"),
             (has_invalid, "invalid-bytes", "bytes that form no character are left out"),
             (line.unknown, "unknown-characters", unknown),

@@ -472,8 +472,6 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
     ]
     known = [line.confidence for line in translations if line.confidence is not None]
 
-    terms = [use.as_record() for line in translations for use in line.terms]
-
     def refuse(positions: range, reason: str) -> None:
         notes.append(f"{text.unit} {positions[0]}: keeps its source: {reason}")
 
@@ -489,5 +487,5 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
             )
             for line, score in scores.items()
         ],
-        terms=terms,
+        terms=[use.as_record() for line in translations for use in line.terms],
     )

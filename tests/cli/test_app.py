@@ -112,9 +112,9 @@ def test_invalid_call_is_one_line_and_leaves_nothing(
 
 
 READ = {
-    *("api_key_file", "config", "corpora", "file", "inputs", "judge", "origin", "path", "prefixes"),
-    *("references", "sample", "source", "sources", "subject", "systems", "target", "targets"),
-    *("test", "valid", "RUN"),
+    *("api_key_file", "config", "corpora", "file", "glossary", "inputs", "judge", "origin", "path"),
+    *("prefixes", "references", "sample", "source", "sources", "subject", "systems", "target"),
+    *("targets", "test", "valid", "RUN"),
 }
 """Paths that are read, by name or metavar; each other path of a command is an output."""
 RESUMED = {"train run", "reproduce run", "plan run"}

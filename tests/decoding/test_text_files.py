@@ -389,6 +389,7 @@ def test_json_numbers_the_tokens_across_parts(
         "confidence": None,
         "notes": ["one", "two"],
         "sentences": ["Two.", "lines\tor less"],
+        "terms": [],
         **best,
         "source_tokens": ["▁50", "▁51", "▁52"],
         "token_log_probs": log_probs,
