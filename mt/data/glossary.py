@@ -234,6 +234,8 @@ class Glossary:
         places: list[tuple[Span, bool] | None] = [None] * len(matches)
         taken: set[int] = set()
         for worst, index in product((_OTHER_CASE, _OTHER_FORM), range(len(matches))):
+            if places[index]:
+                continue
             targets = matches[index].term.targets
             runs = (
                 range(first, first + len(words))
@@ -242,7 +244,7 @@ class Glossary:
                 if max(map(_compare, words, pieces[first:])) <= worst
             )
             run = next(filter(taken.isdisjoint, runs), None)
-            if run and places[index] is None:
+            if run:
                 taken.update(run)
                 span = pieces[run[0]].start, pieces[run[-1]].end
                 places[index] = span, worst == _OTHER_FORM

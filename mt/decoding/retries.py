@@ -62,12 +62,17 @@ class RetryingSearch:
         else:
             results = self._find_without_loops(inputs, n_best)
             self._restore(inputs, results, n_best)
+        if self.terms.glossary.terms:
+            self._place_terms(inputs, results)
+        return results
+
+    def _place_terms(self, inputs: Sequence[SearchInput], results: list[SearchResult]) -> None:
+        """Put the terms that they lack into the results, but for those with a forced beginning."""
         free = [index for index, item in enumerate(inputs) if not item.prefix]
         placed = iter(self.terms.place([part for index in free for part in results[index].parts]))
         for index in free:
             parts = [*islice(placed, len(results[index].parts))]
             results[index] = replace(results[index], parts=parts)
-        return results
 
     def _find_once(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
         return [SearchResult(parts) for parts in self._search(inputs, n_best, self.decoding)]
@@ -88,7 +93,8 @@ class RetryingSearch:
     def _search(
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
     ) -> list[list[TranslatedPart]]:
-        inputs = [replace(item, ids=self.terms.show(item.text, item.ids)) for item in inputs]
+        if self.terms.glossary.terms:
+            inputs = [replace(item, ids=self.terms.show(item.text, item.ids)) for item in inputs]
         candidates = self.engine.n_best_ids(
             [item.ids for item in inputs],
             decoding,

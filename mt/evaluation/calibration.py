@@ -96,9 +96,9 @@ def learn_negations(
 ) -> dict[str, bool]:
     """Return True for negations that have one opposite, and False for contexts without.
 
-    `own` has the negations of each line of one side as `find_negations` returns them. Certain are
-    those of which so many have a negation opposite that at most `share` of the lines have a certain
-    one alone.
+    `own` has the negations of each line of one side as `find_negations` returns them. A negation is
+    certain if its share of lines with a negation opposite reaches a threshold: the lowest at which
+    at most `share` of all lines have a certain negation without one opposite.
     """
     times, both = Counter[str](), Counter[str]()
     for negations, others in zip(own, opposite, strict=True):
