@@ -195,7 +195,7 @@ def _is_better(source: str, repaired: TranslatedPart, first: TranslatedPart) -> 
     quality, earlier = _quality(repaired)[:2], _quality(first)[:2]
     if quality != earlier:
         return quality > earlier
-    return _mean_log_prob(repaired) >= _mean_log_prob(first) - _CLEARLY_WORSE
+    return repaired.hypothesis.mean_log_prob >= first.hypothesis.mean_log_prob - _CLEARLY_WORSE
 
 
 def _quality(part: TranslatedPart) -> tuple[bool, bool, bool, float]:
@@ -203,10 +203,6 @@ def _quality(part: TranslatedPart) -> tuple[bool, bool, bool, float]:
     is_finished = part.hypothesis.finished
     is_short_enough = is_finished or not is_too_long(part)
     return is_finished, not is_loop(part), is_short_enough, part.hypothesis.score
-
-
-def _mean_log_prob(part: TranslatedPart) -> float:
-    return part.hypothesis.log_prob / (len(part.hypothesis.ids) + part.hypothesis.finished or 1)
 
 
 def is_loop(part: TranslatedPart) -> bool:

@@ -2,19 +2,23 @@
 
 A model trained with `data.terms` reads each target term between two tags behind its source term
 (Dinu et al. 2019, "Training Neural Machine Translation to Apply Terminology Constraints"). Where a
-translation lacks a term, the words that are aligned with the source term are replaced.
+translation lacks a term, a further search goes on behind the term.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from functools import partial
+from itertools import chain, islice
+from operator import itemgetter
 
+from mt.config import DecodingConfig
 from mt.data.glossary import WORD, Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import is_unspaced, verbatim_spans
+from mt.data.verbatim import missing_verbatim, verbatim_spans
 from mt.decoding.alignment import Link, align_words, map_spans_to_line, source_tokens
 from mt.decoding.engine import Engine, TranslatedPart
+from mt.decoding.preparation import in_one_line
 from mt.special_ids import UNK
 
 
@@ -44,10 +48,24 @@ class TermUse:
 
 
 @dataclass(frozen=True, slots=True)
+class _Edit:
+    """Translation with a term in the place of other words."""
+
+    part: TranslatedPart
+    match: Match
+    start: int
+    end: int
+    """Place of the term in the text."""
+    is_aligned: bool
+    """True if the words were aligned with the source term."""
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """Use of a glossary in the search of a translator."""
 
     glossary: Glossary
+    decoding: DecodingConfig
     tokenizer: Tokenizer
     engine: Engine
     longest_source: int
@@ -76,63 +94,92 @@ class Terms:
         return [*shown, *ids[copied:]]
 
     def place(self, parts: Sequence[TranslatedPart]) -> list[TranslatedPart]:
-        """Return translations with the terms that they lack.
+        """Return translations with the terms that they lack, each written by a further search.
 
-        A term replaces the words aligned with its source term, unless these have a part in another
-        term, a number, an address or a placeholder. Without such words it stays missing.
+        The search goes on behind the term, in the place of a word that is aligned with the source
+        term or, without one, of any word. The most probable translation counts that has an end and
+        all numbers, addresses, placeholders and other terms. If there is none, the term replaces
+        the aligned words.
         """
-        found = [self.glossary.find(part.source_text) for part in parts]
-        places = list(map(self.glossary.locate, found, (part.text for part in parts)))
-        lacking = [index for index, of_part in enumerate(places) if None in of_part]
-        aligned = align_words([parts[index] for index in lacking], self.engine, self.tokenizer)
-        placed = [*parts]
-        for index, links in zip(lacking, aligned, strict=True):
-            missing = [*compress(found[index], (not place for place in places[index]))]
-            taken = [place[0] for place in places[index] if place]
-            placed[index] = self._replace(parts[index], missing, taken, links or ())
+        placed, found = [*parts], [self.glossary.find(part.source_text) for part in parts]
+        for turn in range(max(map(len, found), default=0)):
+            places = map(self.glossary.locate, found, (part.text for part in placed))
+            lacking = [i for i, own in enumerate(places) if turn < len(own) and not own[turn]]
+            aligned = align_words([placed[i] for i in lacking], self.engine, self.tokenizer)
+            edits = [
+                self._find_edits(placed[index], found[index][turn], links or ())
+                for index, links in zip(lacking, aligned, strict=True)
+            ]
+            searched = iter(self._go_on([*chain.from_iterable(edits)]))
+            for index, own in zip(lacking, edits, strict=True):
+                results = sorted(
+                    islice(searched, len(own)), key=lambda part: -part.hypothesis.mean_log_prob
+                )
+                replaced = [edit.part for edit in own if edit.is_aligned]
+                is_better = partial(self._is_better, placed[index], found[index])
+                placed[index] = next(filter(is_better, results + replaced), placed[index])
         return placed
 
-    def _replace(
-        self,
-        part: TranslatedPart,
-        missing: Sequence[Match],
-        taken: Sequence[Span],
-        links: Sequence[Link],
-    ) -> TranslatedPart:
+    def _find_edits(self, part: TranslatedPart, match: Match, links: Sequence[Link]) -> list[_Edit]:
+        """Return the translation with a term in the place of aligned words, else of each word.
+
+        As many words as the term has come first: models align articles with the word behind them.
+        """
         text, written = part.text, self.tokenizer.decode_target(part.hypothesis.ids)
         [spans] = map_spans_to_line([[link.target for link in links]], [written], text)
-        words, edits = [word.span() for word in WORD.finditer(text)], list[tuple[int, int, str]]()
-        taken = [*verbatim_spans(text), *taken]
-        for match in missing:
-            own = [
-                span
-                for span, link in zip(spans, links, strict=True)
-                if span and link.source[0] < match.end and match.start < link.source[1]
-            ]
-            is_own = [
-                any(map(str.isalnum, text[start:end]))
-                and any(first <= start < last for first, last in own)
-                and not any(first < end and start < last for first, last in taken)
-                for start, end in words
-            ]
-            # No more words than the term has: models align articles with the word after them.
-            most = max(len(term.split()) for term in (match.text, match.term.targets[0]))
-            most = sum(is_own) if any(map(is_unspaced, text)) else most
-            places = [
-                (words[first][0], words[last][1])
-                for first in range(len(words))
-                for last in range(first, min(first + most, len(words)))
-                if all(is_own[first : last + 1])
-            ]
-            if places:
-                start, end = max(places, key=lambda place: place[1] - place[0])
+        own = [
+            span
+            for span, link in zip(spans, links, strict=True)
+            if span and link.source[0] < match.end and match.start < link.source[1]
+        ]
+        words = [word.span() for word in WORD.finditer(text) if any(map(str.isalnum, word[0]))]
+        words = [word for word in words if not _overlaps(word, verbatim_spans(text))]
+        is_own = [_overlaps(word, own) for word in words]
+        edits = list[tuple[int, _Edit]]()
+        for first, (start, _) in enumerate(words):
+            if is_own[first] or not any(is_own):
+                last = [*is_own, False].index(False, first + 1) - 1
+                end = words[last][1]
                 is_first = not any(map(str.isalnum, text[:start])) and text[start].isupper()
                 target = self.glossary.write_target(match, starts_sentence=is_first)
-                edits.append((start, end, target))
-                taken.append((start, end))
-        for start, end, target in sorted(edits, reverse=True):
-            text = text[:start] + target + text[end:]
-        return replace(part, text=text, placed=tuple(target for *_, target in edits))
+                edited = replace(
+                    part,
+                    text=text[:start] + target + text[end:],
+                    placed=(*part.placed, target),
+                )
+                edit = _Edit(edited, match, start, start + len(target), is_own[first])
+                count = max(len(match.text.split()), len(WORD.findall(target)))
+                edits.append((abs(last + 1 - first - count), edit))
+        return [edit for _, edit in sorted(edits, key=itemgetter(0))]
+
+    def _go_on(self, edits: Sequence[_Edit]) -> list[TranslatedPart]:
+        """Search for translations that begin as edited ones do, up to the end of the term."""
+        beginnings = [edit.part.text[: edit.end] for edit in edits]
+        prefixes = [ids[:-1] for ids in self.tokenizer.encode_target(beginnings)]
+        hypotheses = self.engine.translate_ids(
+            [edit.part.source for edit in edits],
+            self.decoding,
+            prefixes=[(*self.tokenizer.target_prefix, *ids) for ids in prefixes],
+        )
+        parts = list[TranslatedPart]()
+        for edit, beginning, hypothesis in zip(edits, beginnings, hypotheses, strict=True):
+            text = in_one_line(self.tokenizer.decode_target(hypothesis.ids))
+            # The search may lengthen the term to another word.
+            word = WORD.match(text, edit.end) if text.startswith(beginning) else None
+            if word and not self.glossary.locate([edit.match], text[edit.start : word.end()])[0]:
+                text = beginning + text[word.end() :]
+            kept = replace(hypothesis, score=edit.part.hypothesis.score)
+            parts.append(replace(edit.part, text=text, hypothesis=kept))
+        return parts
+
+    def _is_better(
+        self, before: TranslatedPart, matches: Sequence[Match], part: TranslatedPart
+    ) -> bool:
+        """Test for a translation with more terms than before that loses nothing else."""
+        lacking = [self.glossary.locate(matches, each.text).count(None) for each in (before, part)]
+        lost = [len(missing_verbatim(each.source_text, each.text)) for each in (before, part)]
+        ends = part.hypothesis.finished or not before.hypothesis.finished
+        return ends and lacking[1] < lacking[0] and lost[1] <= lost[0]
 
     def judge(
         self, line: str, translation: str, parts: Sequence[TranslatedPart]
@@ -150,3 +197,7 @@ class Terms:
                 link = Link((match.start, match.end), place[0])
             uses.append(TermUse(match.text, target, fate, way, link))
         return tuple(uses)
+
+
+def _overlaps(span: Span, others: Sequence[Span]) -> bool:
+    return any(first < span[1] and span[0] < last for first, last in others)

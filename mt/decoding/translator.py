@@ -249,7 +249,13 @@ class Translator:
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        terms = Terms(glossary or self.glossary, self.tokenizer, self.engine, self.longest_source)
+        terms = Terms(
+            glossary or self.glossary,
+            self.decoding,
+            self.tokenizer,
+            self.engine,
+            self.longest_source,
+        )
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:

@@ -139,6 +139,72 @@ def test_a_term_that_is_missing_replaces_the_aligned_words(
     assert (translation.status, translation.notes) == ("ok", ())
 
 
+class Continuing(Dictionary):
+    """Dictionary that goes on behind a forced beginning as a table says, or not at all."""
+
+    def __init__(self, tokenizer: Tokenizer, table: dict[str, str]) -> None:
+        super().__init__(tokenizer, table)
+        self.further: dict[str, tuple[str, float]] = {}
+        self.tried: list[str] = []
+
+    def n_best_ids(
+        self, sources: Any, *given: Any, prefixes: Any = (), **keys: Any
+    ) -> list[list[Hypothesis]]:
+        found = super().n_best_ids(sources, *given, **keys)
+        for index, prefix in enumerate(prefixes):
+            if prefix:
+                beginning = self.tokenizer.decode_target(prefix)
+                self.tried.append(beginning)
+                rest, log_prob = self.further.get(beginning, ("", -99.0))
+                ids = tuple(self.tokenizer.encode_target([beginning + rest])[0][:-1])
+                finished = not rest.endswith("...")
+                found[index] = [Hypothesis(ids, log_prob, log_prob, finished=finished)]
+        return found
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize(
+    ("line", "table", "further", "text", "way"),
+    [
+        # The words behind the term agree with it, and those before it stay.
+        ("see a dog !", {}, {"sehen einen Köter": (" an !", -1)}, "sehen einen Köter an !", 1),
+        # The search may not lengthen the term to another word, but to a form of it.
+        ("see a dog !", {}, {"sehen einen Köter": ("hund !", -1)}, "sehen einen Köter !", 1),
+        ("see a dog !", {}, {"sehen einen Köter": ("n !", -1)}, "sehen einen Kötern !", 1),
+        # Of two aligned words, the more probable place counts.
+        (
+            "see a dog !",
+            {"dog": "alten Hund"},
+            {"sehen einen Köter": (" Hund !", -1), "sehen einen alten Köter": (" !", -2)},
+            "sehen einen Köter Hund !",
+            1,
+        ),
+        # Without an aligned word, each place is tried.
+        ("see dog a", {"dog": ""}, {"sehen Köter": (" ein", -1)}, "sehen Köter ein", 3),
+        # A search that loses a number or its end is not used.
+        ("see a dog 25", {}, {"sehen einen Köter": (" !", -1)}, "sehen einen Köter 25", 1),
+        ("see a dog !", {}, {"sehen einen Köter": ("...", -1)}, "sehen einen Köter !", 1),
+    ],
+)
+def test_the_translation_goes_on_behind_a_term(
+    line: str,
+    table: dict[str, str],
+    further: dict[str, tuple[str, float]],
+    text: str,
+    way: int,
+    shown: bool,
+) -> None:
+    translator = build(TABLE | table, shown=shown)
+    engine = Continuing(translator.tokenizer, TABLE | table)
+    engine.further = further
+    translator.engine = engine
+    [translation] = translator.stream([line], glossary=as_glossary({"dog": "Köter"}))
+    assert translation.text == text
+    [use] = translation.terms
+    assert (use.fate, use.way) == ("inflected" if "Kötern" in text else "used", "placed")
+    assert translation.alternatives[0].score == -1.0, "alternatives stay in their order"
+
+
 @pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize(
     ("line", "table", "text"),
@@ -169,7 +235,7 @@ def test_a_model_that_learned_terms_reads_them_behind_their_source_terms() -> No
     [translation] = translator.stream([line], glossary=as_glossary(glossary))
     first, last = TERM_TAGS
     shown = f"the black cats{first} Mieze{last} see a Dog{first} Köter{last} !"
-    assert engine.sources == [shown]
+    assert {*engine.sources} == {shown}
     [part] = translation.alternatives[0].parts
     [plain] = translator.tokenizer.encode_source([line])
     assert translator.tokenizer.term_ids is not None
@@ -190,7 +256,7 @@ def test_terms_for_which_there_are_too_many_tokens_are_left_out() -> None:
     assert translator.translate([line], glossary={"dog": "Köter"}) == ["sehen einen Köter"]
     engine = translator.engine
     assert isinstance(engine, Dictionary)
-    assert engine.sources == [line]
+    assert {*engine.sources} == {line}
 
 
 @pytest.mark.parametrize("shown", [False, True])

@@ -186,7 +186,7 @@ def test_a_run_without_terms_is_continued_with_them(
     tokenizer, glossary = translator.tokenizer, {"two": "zwei", "nine": "neun"}
     assert tokenizer.term_ids is not None
     rows = Glossary(as_terms(glossary), translator.direction)
-    terms = Terms(rows, tokenizer, translator.engine, 99)
+    terms = Terms(rows, translator.decoding, tokenizer, translator.engine, 99)
     [ids] = tokenizer.encode_source(["one two three four"])
     source = [*terms.show("one two three four", ids)]
     first, last = map(source.index, tokenizer.term_ids)
