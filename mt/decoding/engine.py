@@ -56,7 +56,7 @@ class TranslatedPart:
     text: str
     """Translation, one line."""
     placed: tuple[str, ...] = ()
-    """Target terms that were put into the translation."""
+    """Source terms whose targets were put into the translation."""
 
 
 class Engine(ABC):

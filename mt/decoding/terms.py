@@ -15,7 +15,7 @@ from operator import itemgetter
 from mt.config import DecodingConfig
 from mt.data.glossary import WORD, Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import missing_verbatim, verbatim_spans
+from mt.data.verbatim import extract_verbatim, verbatim_spans
 from mt.decoding.alignment import Link, align_words, map_spans_to_line, source_tokens
 from mt.decoding.engine import Engine, TranslatedPart
 from mt.decoding.preparation import in_one_line
@@ -145,7 +145,7 @@ class Terms:
                 edited = replace(
                     part,
                     text=text[:start] + target + text[end:],
-                    placed=(*part.placed, target),
+                    placed=(*part.placed, match.term.source),
                 )
                 edit = _Edit(edited, match, start, start + len(target), is_own[first])
                 count = max(len(match.text.split()), len(WORD.findall(target)))
@@ -177,23 +177,25 @@ class Terms:
     ) -> bool:
         """Test for a translation with more terms than before that loses nothing else."""
         lacking = [self.glossary.locate(matches, each.text).count(None) for each in (before, part)]
-        lost = [len(missing_verbatim(each.source_text, each.text)) for each in (before, part)]
+        copied = [
+            Counter(text for _, text in extract_verbatim(each.text)[1]) for each in (before, part)
+        ]
         ends = part.hypothesis.finished or not before.hypothesis.finished
-        return ends and lacking[1] < lacking[0] and lost[1] <= lost[0]
+        return ends and lacking[1] < lacking[0] and copied[0] <= copied[1]
 
     def judge(
         self, line: str, translation: str, parts: Sequence[TranslatedPart]
     ) -> tuple[TermUse, ...]:
         """Return what became of each term of a line in its translation, which has some parts."""
-        left = Counter(target.casefold() for part in parts for target in part.placed)
+        left = Counter(source for part in parts for source in part.placed)
         matches, uses = self.glossary.find(line), []
         for match, place in zip(matches, self.glossary.locate(matches, translation), strict=True):
             fate, way, target, link = "missed", "", match.term.targets[0], None
             if place:
                 target = translation[slice(*place[0])]
                 fate = "inflected" if place[1] else "used"
-                way = "placed" if left[target.casefold()] > 0 else "model"
-                left[target.casefold()] -= 1
+                way = "placed" if left[match.term.source] > 0 else "model"
+                left[match.term.source] -= 1
                 link = Link((match.start, match.end), place[0])
             uses.append(TermUse(match.text, target, fate, way, link))
         return tuple(uses)

@@ -108,8 +108,19 @@ SEGMENTS = b"""<xliff version="2.0" srcLang="en" trgLang="en"><file id="f"><unit
     ],
 )
 def test_entry_with_a_missed_term_is_marked_for_review(
-    format: Format, content: bytes, marks: list[bytes], engine: UpperCase, tmp_path: Path
+    format: Format,
+    content: bytes,
+    marks: list[bytes],
+    engine: UpperCase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    search = engine.n_best_ids
+
+    def search_without_prefixes(sources: Any, *given: Any, prefixes: Any) -> Any:
+        return search(sources, *given, prefixes=[()] * len(prefixes))
+
+    monkeypatch.setattr(engine, "n_best_ids", search_without_prefixes)
     source, output, terms = tmp_path / "in", tmp_path / "out", tmp_path / "terms.tsv"
     source.write_bytes(content)
     terms.write_text("dog\tHund\ncat\tCat\n")
