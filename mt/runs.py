@@ -207,6 +207,11 @@ class Exported:
     line_shape: LineShape | None = None
 
 
+def export_folder(run: Path, quantization: Quantization = "none") -> Path:
+    """Return the folder of an export in its run."""
+    return run / (EXPORT_FOLDER if quantization == "none" else f"{EXPORT_FOLDER}-{quantization}")
+
+
 def is_exported(folder: Path) -> bool:
     """Return True for a folder of `mt export`."""
     return os.path.lexists(folder / EXPORT_FILE)
@@ -226,10 +231,13 @@ def read_exported(folder: Path) -> Exported:
     return exported
 
 
-def read_verified_export(folder: Path, run: "ModelRecord | None" = None) -> Exported:
+def read_verified_export(
+    folder: Path, run: "ModelRecord | None" = None, quantization: Quantization = "none"
+) -> Exported:
     """Read export.json and verify the files of the model.
 
-    Raises RunError where one is damaged, and unless the export translates as `run` does, if given.
+    Raises RunError where one is damaged, and unless the export is that of `run`, if given, in a
+    quantization. Without one, all lines of its proof must be translated alike.
     """
     if not is_exported(folder):
         raise RunError(f"there is no export in {folder}")
@@ -237,9 +245,10 @@ def read_verified_export(folder: Path, run: "ModelRecord | None" = None) -> Expo
     if run is not None:
         if (exported.weights, exported.tokenizer) != (run.sha256, run.tokenizer):
             raise RunError(f"{folder} is an export of other weights")
-        if exported.quantization != "none":
-            raise RunError(f"{folder} is quantized")
-        if not exported.parity or exported.parity["identical"] != exported.parity["sentences"]:
+        if exported.quantization != quantization:
+            raise RunError(f"{folder} has the quantization `{exported.quantization}`")
+        parity = exported.parity
+        if quantization == "none" and (not parity or parity["identical"] != parity["sentences"]):
             raise RunError(f"{folder} translates some lines otherwise than the run")
         check_sha256(run.folder / WEIGHTS_FILE, run.sha256, run.listed_in)
     for name, sha256 in {EXPORTED_MODEL: exported.model, **exported.details}.items():

@@ -5,7 +5,7 @@ import signal
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -202,11 +202,17 @@ def serve(
             help="Let web pages of another origin use the server; * for all; repeatable.",
         ),
     ] = None,
+    quantization: Annotated[
+        Literal["none", "int8"] | None,
+        typer.Option(help="The same as --set decoding.quantization=..."),
+    ] = None,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
     """Serve translations over HTTP: a JSON API, the API of LibreTranslate, a web page."""
     checked = decoding_only(overrides)
+    if quantization is not None:
+        checked = [*checked, f"decoding.quantization={quantization}"]
     modules = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
     if any(find_spec(module) is None for module in modules):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")

@@ -60,6 +60,9 @@ class DecodingConfig(Section):
     """Sentences decoded at once; changes speed, not text; null: 64, or more where it is faster."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
     """Engine for the searches of a run; `auto`: CTranslate2 on a CPU, for plain searches."""
+    quantization: Literal["none", "int8"] = "none"
+    """`int8`: translate with the export RUN/ctranslate2-int8, smaller and faster on a CPU, whose
+    translations differ a little."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Weights of a loaded run; `auto`: bf16 on a GPU that has it, else fp32, as for `mt score`."""
 
@@ -69,6 +72,8 @@ class DecodingConfig(Section):
         return self.batch_size or 64
 
 
+IN_TORCH = ("decoding.engine=torch", "decoding.quantization=none")
+"""Overrides for PyTorch as the only engine of a run."""
 ONE_SEARCH: dict[str, str] = {"repair": "off"}
 """Values of `DecodingConfig` without a second search."""
 

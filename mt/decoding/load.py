@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,14 @@ from mt.files import check_sha256
 from mt.runs import (
     ADAPTER_FILE,
     CONFIG_FILE,
-    EXPORT_FOLDER,
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
     LineShape,
     ModelRecord,
+    Quantization,
+    export_folder,
+    read_exported,
     read_verified_export,
 )
 
@@ -98,15 +101,15 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     """Return the engine of a model, and an advice for the user on a faster one, or "".
 
     An export needs no torch. For a run it is the engine that `decoding.engine` names; `auto` is
-    CTranslate2 on a CPU where a valid export of the weights lies in the run. Raises RunError for
-    missing or damaged files, UserError for an unavailable device or engine.
+    CTranslate2 on a CPU where a valid export of the weights lies in the run. With
+    `decoding.quantization` it is the export in that quantization. Raises RunError for missing or
+    damaged files, UserError for an unavailable device or engine.
     """
     decoding = stored.config.decoding
     if stored.record.is_of_export:
-        require_ctranslate2()
-        if reason := describe_unsupported(decoding):
-            raise UserError(reason)
-        return _open_export(stored.path, stored.tokenizer, device), ""
+        return _load_export(stored, device), ""
+    if decoding.quantization != "none":
+        return _open_quantized(stored, device), ""
 
     from mt.model.device import select_device
 
@@ -128,7 +131,7 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
         or torch_device.type != "cpu"
     ):
         return load_torch(), ""
-    folder, command = stored.path / EXPORT_FOLDER, f"mt export {stored.path} --to ctranslate2"
+    folder, command = export_folder(stored.path), f"mt export {stored.path} --to ctranslate2"
     try:
         fast = _open_export(
             folder,
@@ -144,11 +147,48 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     return CombinedEngine(fast, load_torch), ""
 
 
+def _load_export(stored: StoredModel, device: str) -> CTranslate2Engine:
+    """Load an export in place of a run."""
+    require_ctranslate2()
+    decoding = stored.config.decoding
+    if reason := describe_unsupported(decoding):
+        raise UserError(reason)
+    if decoding.quantization not in ("none", read_exported(stored.path).quantization):
+        raise UserError(
+            f"`decoding.quantization: {decoding.quantization}`: the export {stored.path} has "
+            "another; leave the key out"
+        )
+    return _open_export(stored.path, stored.tokenizer, device)
+
+
+def _open_quantized(stored: StoredModel, device: str) -> CTranslate2Engine:
+    """Load the quantized export in a run, which does all of its searches."""
+    decoding, run = stored.config.decoding, stored.path
+    setting = f"`decoding.quantization: {decoding.quantization}`"
+    if stored.record.is_of_checkpoint:
+        raise UserError(f"{setting}: {run}: the training has not finished, and has no export")
+    key = (describe_unsupported(decoding) or "").split("`")[1:2]
+    key += [f"decoding.engine: {decoding.engine}"] * (decoding.engine == "torch")
+    if key:
+        raise UserError(f"`{key[0]}`: not with {setting}; leave one of them out")
+    require_ctranslate2()
+    folder, quantization = export_folder(run, decoding.quantization), decoding.quantization
+    try:
+        return _open_export(folder, stored.tokenizer, device, stored.record, quantization)
+    except RunError as error:
+        command = f"mt export {run} --to ctranslate2 --quantization {quantization}"
+        raise UserError(f"{setting}: {error}; `{command}` writes one") from None
+
+
 def _open_export(
-    folder: Path, tokenizer: Tokenizer, device: str, run: ModelRecord | None = None
+    folder: Path,
+    tokenizer: Tokenizer,
+    device: str,
+    run: ModelRecord | None = None,
+    quantization: Quantization = "none",
 ) -> CTranslate2Engine:
-    """Verify and load an exported model; it must translate as `run` does, if given."""
-    exported = read_verified_export(folder, run)
+    """Verify and load an exported model; it must be that of `run` in a quantization, if given."""
+    exported = read_verified_export(folder, run, quantization)
     require_ctranslate2()
     return CTranslate2Engine(
         folder, device=device, tokenizer=tokenizer, positions=exported.positions
@@ -267,10 +307,19 @@ def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEng
     return TorchEngine(models[0], device, models[1:])
 
 
+OLDEST_CTRANSLATE2 = (4, 8)
+
+
 def require_ctranslate2() -> None:
-    """Raise UserError with an install command if CTranslate2 is not installed."""
+    """Raise UserError with an install command if CTranslate2 is missing or too old."""
     if find_spec("ctranslate2") is None:
         raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
+    installed = version("ctranslate2")
+    if tuple(map(int, installed.split(".")[:2])) < OLDEST_CTRANSLATE2:
+        raise UserError(
+            f"exported models need a newer CTranslate2 than {installed}: "
+            f"{install_hint('ctranslate2')}"
+        )
 
 
 def weights_dtype(decoding: DecodingConfig, device: "torch.device") -> "torch.dtype":

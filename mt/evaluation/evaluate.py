@@ -50,6 +50,7 @@ from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
     check_finished,
+    export_folder,
     is_exported,
     is_finished,
     read_exported,
@@ -151,7 +152,10 @@ class OpenedSplit:
         }
         if is_exported(self.run):
             record["quantization"] = read_exported(self.run).quantization
-        models = list_model_files(self.run, decoding.ensemble)
+        others = list(decoding.ensemble)
+        if decoding.quantization != "none" and not is_exported(self.run):
+            others.append(export_folder(self.run, decoding.quantization))
+        models = list_model_files(self.run, others)
         terms = [("glossary", job.glossary)] if job.glossary else []
         write_passport(path, record, [*hypotheses, *self.inputs, *terms, *models])
 

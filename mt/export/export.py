@@ -5,11 +5,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from mt.config import DataConfig
-from mt.config.decoding import ONE_SEARCH, DecodingConfig
+from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
 from mt.config.loading import dump_config, load_config
 from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
@@ -20,7 +19,7 @@ from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
-from mt.errors import DataError, RunError, UserError, install_hint, listed
+from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
@@ -40,13 +39,13 @@ from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
     EXPORT_FILE,
-    EXPORT_FOLDER,
     EXPORTED_MODEL,
     MODEL_FILE,
     TOKENIZER_FOLDER,
     Exported,
     Quantization,
     check_run_folder,
+    export_folder,
     exported_details,
     is_exported,
     read_description,
@@ -59,9 +58,11 @@ PARITY_FILE = "parity.json"
 MIN_IDENTICAL = 0.995
 """Share of lines with equal translations that an export needs."""
 MAX_BLEU_DIFFERENCE = 0.1
+MAX_BLEU_COST, MAX_CHRF_COST = 0.2, 0.1
+"""Scores that a quantization may cost on the sample, rounded to two decimals."""
 PLAIN_SEARCH = (
     *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
-    "decoding.engine=torch",
+    *IN_TORCH,
     "decoding.precision=fp32",
 )
 """Overrides for both sides, so that nothing is decoded again, and the run by PyTorch in fp32.
@@ -69,7 +70,8 @@ PLAIN_SEARCH = (
 CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
 of a weak model would end differently.
 """
-_MAX_LINES = 500
+_MAX_LINES, _MAX_LINES_QUANTIZED = 500, 2000
+"""Lines of the valid split for the proof that models are equal, and to measure a difference."""
 _SHOWN_DIFFERENCES = 3
 # Leaves room for other decoding settings; the table is small compared with a model.
 _MIN_POSITIONS = 1024
@@ -133,6 +135,19 @@ class Parity:
                 return f"BLEU differs by {difference:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
         return None
 
+    def why_too_costly(self) -> str | None:
+        """Return in one line the cost of a quantization if it is over the limits, or None."""
+        before, after = self.run, self.export
+        assert before.bleu is not None and before.chrf is not None
+        assert after.bleu is not None and after.chrf is not None
+        bleu, chrf = round(before.bleu - after.bleu, 2), round(before.chrf - after.chrf, 2)
+        if bleu <= MAX_BLEU_COST and chrf <= MAX_CHRF_COST:
+            return None
+        return (
+            f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
+            f"{MAX_BLEU_COST} and {MAX_CHRF_COST}"
+        )
+
     def as_text(self) -> str:
         """Return a table of both models, the share of identical lines, and the worst lines."""
         rows: list[tuple[str, ...]] = [("", "BLEU", "chrF2", "sentences/s")]
@@ -171,9 +186,10 @@ def export_ctranslate2(
 
     Run, on `device`, and export translate `sample`, a text in the source language, or the run's
     valid split. Without quantization the export is kept only if the share `min_identical` of the
-    translations is equal; with it, export.json records the difference. An earlier export at
-    `output` is replaced. Raises UserError before anything is written if the run cannot be exported,
-    `output` holds other files, or there is no sample.
+    translations is equal; with it, only if it costs at most MAX_BLEU_COST and MAX_CHRF_COST, or if
+    `min_identical` is 0. An earlier export at `output` is replaced. Raises UserError before
+    anything is written if the run cannot be exported, `output` holds other files, or there is no
+    sample.
     """
     require_ctranslate2()
     check_run_folder(run)
@@ -183,13 +199,26 @@ def export_ctranslate2(
     finished = read_run(run)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
+    if sample and quantization != "none" and min_identical:
+        raise UserError(
+            f"{sample}: has no references to measure the cost of `{quantization}` with; leave "
+            "--sample out for the valid split, or add --force"
+        )
+    lines = read_sample(
+        finished.config.data,
+        sample,
+        finished.config.evaluation.bleu_tokenizer,
+        limit=_MAX_LINES if quantization == "none" else _MAX_LINES_QUANTIZED,
+    )
     with open_aside(output) as folder:
         exported = _write_ctranslate2(finished, folder, quantization=quantization)
         settings = _make_settings(finished)
         of_run = load_translator(run, overrides=settings, device=device)
         parity = compare(of_run, load_translator(folder, overrides=settings), lines)
-        failure = parity.why_not_equal(min_identical) if quantization == "none" else None
+        if quantization == "none":
+            failure = parity.why_not_equal(min_identical)
+        else:
+            failure = parity.why_too_costly() if min_identical else None
         if failure is None:
             write_exported(folder, replace(exported, parity=asdict(parity)))
             put_in_place(folder, output)
@@ -197,30 +226,40 @@ def export_ctranslate2(
 
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
-    """Raise UserError where `training.export: ctranslate2` asks for an impossible export."""
-    if training.export == "ctranslate2" and (reason := _why_not_exported(training, decoding)):
-        raise UserError(f"`training.export: ctranslate2`: {reason}")
+    """Raise UserError where `training.export` names an impossible export."""
+    is_named = training.export not in {"auto", "off"}
+    if is_named and (reason := _why_not_exported(training, decoding)):
+        raise UserError(f"`training.export: {training.export}`: {reason}")
 
 
 def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingConfig) -> None:
-    """Export a run whose training has finished to RUN/ctranslate2, as `training.export` asks.
+    """Export a run whose training has finished into its folder, as `training.export` asks.
 
-    Returns at once if that export is there already. The training has succeeded before, so a reason
-    for no export is logged, never raised. All lines of the proof must be equal, because the export
-    then translates in place of the run.
+    An export that is there already is kept. The training has succeeded before, so a reason for no
+    export is logged, never raised. All lines of the proof must be equal without a quantization,
+    because the export then translates in place of the run.
     """
-    if training.export == "off":
-        return
-    folder = run / EXPORT_FOLDER
+    if training.export != "off":
+        _export_trained(run, training, decoding, "none")
+    if training.export == "int8":
+        _export_trained(run, training, decoding, "int8")
+
+
+def _export_trained(
+    run: Path, training: TrainingConfig, decoding: DecodingConfig, quantization: Quantization
+) -> None:
+    folder = export_folder(run, quantization)
     with suppress(RunError, OSError):
         if read_exported(folder).weights == read_description(run / MODEL_FILE).weights:
             return
     if reason := _why_not_exported(training, decoding):
         _logger.info("%s: no export to CTranslate2: %s", run, reason)
         return
-    _logger.info("%s: exporting to CTranslate2, which translates faster on a CPU", run)
+    _logger.info("%s: exporting to %s, which translates faster on a CPU", run, folder.name)
     try:
-        result = export_ctranslate2(run, folder, device="cpu", min_identical=1.0)
+        result = export_ctranslate2(
+            run, folder, quantization=quantization, device="cpu", min_identical=1.0
+        )
     except (UserError, OSError, RuntimeError, ValueError) as error:
         _logger.warning("%s: not exported: %s", run, error)
         return
@@ -230,8 +269,10 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
 
 def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:
     """Return why a run that was trained on this machine gets no export, or None."""
-    if find_spec("ctranslate2") is None:
-        return f"it needs CTranslate2: {install_hint('ctranslate2')}"
+    try:
+        require_ctranslate2()
+    except UserError as error:
+        return str(error)
     device = available_devices()[0] if training.device == "auto" else training.device
     if device != "cpu":
         return f"the training device is {device}; `mt export` exports at any time"
@@ -279,7 +320,7 @@ def _write_ctranslate2(
         quantization=None if quantization == "none" else quantization,
     )
     copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-    config = load_config(finished.folder / CONFIG_FILE)
+    config = load_config(finished.folder / CONFIG_FILE, overrides=["decoding.quantization=none"])
     write_text(folder / CONFIG_FILE, dump_config(config))
     exported = Exported(
         kind="ctranslate2",
@@ -344,8 +385,10 @@ def _make_settings(finished: FinishedRun) -> list[str]:
     return [*PLAIN_SEARCH, *(f"decoding.{key}={tag}" for key, tag in tags if tag)]
 
 
-def read_sample(data: DataConfig, file: Path | None, bleu_tokenizer: str) -> ParitySample:
-    """Return the first 500 lines of `file`, or of a config's valid split with its references.
+def read_sample(
+    data: DataConfig, file: Path | None, bleu_tokenizer: str, limit: int = _MAX_LINES
+) -> ParitySample:
+    """Return the first lines of `file`, or of a config's valid split with its references.
 
     Blank lines are skipped. Raises UserError if there is no line.
     """
@@ -358,7 +401,7 @@ def read_sample(data: DataConfig, file: Path | None, bleu_tokenizer: str) -> Par
             pairs = list(open_split(data, "valid").pairs())
     except (DataError, OSError) as error:
         raise UserError(f"{error}; {hint}") from error
-    pairs = [pair for pair in pairs if pair.source.strip()][:_MAX_LINES]
+    pairs = [pair for pair in pairs if pair.source.strip()][:limit]
     if not pairs:
         raise UserError(f"{origin}: has no line to translate; {hint}")
     return ParitySample(

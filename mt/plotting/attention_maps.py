@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from mt.config.decoding import IN_TORCH
 from mt.config.loading import load_config
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
@@ -60,7 +61,7 @@ def plot_attention(
     }
     for picture in pictures.values():
         check_picture(picture)
-    translator = load_translator(run, overrides=[*overrides, "decoding.engine=torch"], device="cpu")
+    translator = load_translator(run, overrides=[*overrides, *IN_TORCH], device="cpu")
     data = load_config(run / CONFIG_FILE).data
     languages = data.source_language, data.target_language
     for maps in compute_maps(translator, sentence, languages=languages):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mt.config import ModelConfig
+from mt.config.decoding import IN_TORCH
 from mt.config.loading import load_config
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
@@ -183,7 +184,7 @@ def plot_learned_positions(run: Path, output: Path) -> None:
     Raises UserError as `plot_positions` and `load_translator` do.
     """
     check_picture(output)
-    engine = load_translator(run, overrides=["decoding.engine=torch"], device="cpu").engine
+    engine = load_translator(run, overrides=IN_TORCH, device="cpu").engine
     assert isinstance(engine, TorchEngine)
     model = load_config(run / CONFIG_FILE).model
     encoder, decoder = engine.model.encoder_positional, engine.model.decoder_positional
