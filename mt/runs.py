@@ -246,7 +246,7 @@ def read_verified_export(
         if (exported.weights, exported.tokenizer) != (run.sha256, run.tokenizer):
             raise RunError(f"{folder} is an export of other weights")
         if exported.quantization != quantization:
-            raise RunError(f"{folder} has the quantization `{exported.quantization}`")
+            raise RunError(f"{folder} is quantized as `{exported.quantization}`")
         parity = exported.parity
         if quantization == "none" and (not parity or parity["identical"] != parity["sentences"]):
             raise RunError(f"{folder} translates some lines otherwise than the run")

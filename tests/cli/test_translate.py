@@ -191,7 +191,8 @@ def test_options_of_serve_are_passed_on(
     address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
     limits = ["--max-sentences", "1", "--max-characters", "2"]
     origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
-    access = ["--api-key-file", str(keys), *origins, "--glossary", "terms.tsv"]
+    named = ["--quantization", "int8", "--glossary", "terms.tsv"]
+    access = ["--api-key-file", str(keys), *origins, *named]
     assert program("serve", "r", *address, *limits, *access) == (0, "", "")
     given = Access((b"one", b"two"), ("https://example.org", "*"))
     defaults = {"limits": Limits(256, 20_000, 1024), "access": Access()}
@@ -203,7 +204,7 @@ def test_options_of_serve_are_passed_on(
     ]
     assert [load.keywords for load in loads] == [
         {"overrides": (), "device": "auto"},
-        {"overrides": ["decoding.beam=2"], "device": "cpu"},
+        {"overrides": ["decoding.beam=2", "decoding.quantization=int8"], "device": "cpu"},
     ]
 
 

@@ -1,13 +1,16 @@
 import json
 import logging
 import random
+import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mt.decoding.load import OLDEST_CTRANSLATE2
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.export import ctranslate2
@@ -233,3 +236,106 @@ def test_positions_suffice_for_the_longest_translation(run: Path, tmp_path: Path
     config.write_text(config.read_text().replace("max_length_extra: 10", "max_length_extra: 1500"))
     assert export_ctranslate2(run, tmp_path / "out", device="cpu").failure is None
     assert json.loads((tmp_path / "out" / "export.json").read_text())["positions"] >= 1500
+
+
+INT8 = ("--to", "ctranslate2", "--quantization", "int8", "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("bleu", "chrf", "reason"),
+    [
+        (29.8, 49.9, None),
+        (29.7960, 49.8960, None),
+        (31.0, 51.0, None),
+        (29.79, 50.0, "costs 0.21 BLEU and 0.00 chrF2"),
+        (30.4, 49.89, "costs -0.40 BLEU and 0.11 chrF2"),
+    ],
+)
+def test_a_quantization_may_cost_little(bleu: float, chrf: float, reason: str | None) -> None:
+    run, export = ModelResult(30.0, 50.0, 1.0), ModelResult(bleu, chrf, 1.0)
+    parity = Parity("x", 1000, 600, run=run, export=export, signature="", worst=())
+    assert reason in str(parity.why_too_costly()) if reason else parity.why_too_costly() is None
+
+
+def test_a_costly_quantization_is_kept_by_force_alone(
+    run: Path, program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _damage_exports(monkeypatch)
+    status, _, err = program("export", run, *INT8)
+    assert status == 1
+    assert re.search(r"not exported: the quantization costs \S+ BLEU .*; --force keeps it\n$", err)
+    assert not (run / "ctranslate2-int8").exists()
+    sample = tmp_path / "sample"
+    sample.write_text("one two\n")
+    status, _, err = program("export", run, *INT8, "--sample", sample)
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"{sample}: has no references" in err
+    assert program("export", run, *INT8, "--force", "--sample", sample)[0] == 0
+    assert program("export", run, *INT8, "--force")[0] == 0
+    assert (run / "ctranslate2-int8" / "model.bin").is_file()
+    status, _, err = program("export", run, "--to", "ctranslate2", "--force")
+    assert (status, err) == (
+        2,
+        "error: --force keeps a quantized export that costs more; add --quantization\n",
+    )
+
+
+def test_a_run_translates_with_its_quantized_export(run: Path, program: Program) -> None:
+    setting = ("--set", "decoding.quantization=int8", "--device", "cpu")
+    lines = b"one two three four\n\nseven nine\n"
+    status, _, err = program("translate", run, *setting, stdin=lines)
+    assert (status, err.count("\n")) == (2, 1)
+    command = f"mt export {run} --to ctranslate2 --quantization int8"
+    assert f"there is no export in {run / 'ctranslate2-int8'}; `{command}` writes one" in err
+    assert program("export", run, *INT8)[0] == 0
+    assert program("export", run, "--to", "ctranslate2", "--device", "cpu")[0] == 0
+    small = program("translate", run / "ctranslate2-int8", "--device", "cpu", stdin=lines)
+    assert program("translate", run, *setting, stdin=lines) == small
+    assert program("evaluate", run, "--split", "test", *setting)[0] == 0
+    passport = json.loads((run / "evaluations" / "test.json").read_text())
+    models = [item["path"] for item in passport["inputs"] if item["role"] == "model"]
+    assert "../ctranslate2-int8/model.bin" in models
+    for key, message in (
+        ("engine=torch", "`decoding.engine: torch`: not with `decoding.quantization: int8`"),
+        ("mbr=chrf", "`decoding.mbr`: not with `decoding.quantization: int8`"),
+    ):
+        other = ("--set", f"decoding.{key}")
+        status, _, err = program("translate", run, *setting, *other, stdin=lines)
+        assert (status, err.count("\n")) == (2, 1)
+        assert message in err
+    status, _, err = program("translate", run / "ctranslate2", *setting, stdin=lines)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "has another; leave the key out" in err
+    path = run / "ctranslate2-int8" / "export.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"weights": "of another training"}))
+    status, _, err = program("translate", run, *setting, stdin=lines)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "is an export of other weights" in err
+
+
+def test_an_unfinished_run_is_refused(run: Path, program: Program) -> None:
+    (run / "model.json").unlink()
+    status, _, err = program("export", run, *INT8)
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"`mt train {run}` continues it" in err
+
+
+def test_training_ends_with_a_quantized_export_beside_the_other(
+    run: Path, program: Program
+) -> None:
+    assert program("train", run, "--set", "training.export=int8")[0] == 0
+    for folder, quantization in (("ctranslate2", "none"), ("ctranslate2-int8", "int8")):
+        record = json.loads((run / folder / "export.json").read_text())
+        assert record["quantization"] == quantization
+
+
+def test_an_old_ctranslate2_is_refused(
+    run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.decoding.load.version", lambda _: "4.7.1")
+    status, _, err = program("export", run, *INT8)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "need a newer CTranslate2 than 4.7.1: pip install" in err
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    [required] = project["optional-dependencies"]["ctranslate2"]
+    assert required == f"ctranslate2>={'.'.join(map(str, OLDEST_CTRANSLATE2))}"
