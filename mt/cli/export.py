@@ -12,15 +12,20 @@ from mt.errors import UserError
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     to: Annotated[
-        Literal["ctranslate2", "huggingface"], typer.Option("--to", help="Format to write.")
+        Literal["ctranslate2", "huggingface", "argos"],
+        typer.Option("--to", help="Format to write."),
     ],
     quantization: Annotated[
         Literal["none", "int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16"],
-        typer.Option(help="With ctranslate2: number format of the weights."),
+        typer.Option(help="With ctranslate2 and argos: number format of the weights."),
     ] = "none",
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", writable=True, help="Output folder; default: a folder in RUN."),
+        typer.Option(
+            metavar="PATH",
+            writable=True,
+            help="Output folder, or with argos the file; default: in RUN.",
+        ),
     ] = None,
     sample: Annotated[
         Path | None,
@@ -42,14 +47,17 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
+    from mt.export.argos import SUFFIX, export_argos
     from mt.export.export import MIN_IDENTICAL, export_ctranslate2, export_huggingface
 
-    folder = output or run / (to if quantization == "none" else f"{to}-{quantization}")
+    name = to if quantization == "none" else f"{to}-{quantization}"
+    folder = output or run / (f"{name}{SUFFIX}" if to == "argos" else name)
     if to == "huggingface":
         result = export_huggingface(run, folder, sample=sample, device=device)
         usage = "AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it"
     else:
-        result = export_ctranslate2(
+        export_model = export_argos if to == "argos" else export_ctranslate2
+        result = export_model(
             run,
             folder,
             quantization=quantization,
@@ -58,10 +66,13 @@ def export(
             min_identical=0.0 if force else MIN_IDENTICAL,
         )
         usage = f"`mt translate {folder}` translates with it"
+        if to == "argos":
+            usage = "`argostranslate.package.install_from_path` installs it"
     typer.echo(result.parity.as_text())
+    if result.note:
+        typer.echo(result.note)
     if result.failure is not None:
-        hint = "" if quantization == "none" else "; --force keeps it"
-        typer.echo(f"not exported: {result.failure}{hint}", err=True)
+        typer.echo(f"not exported: {result.failure}", err=True)
         raise typer.Exit(1)
     typer.echo(f"\n{folder}: {usage}")
 

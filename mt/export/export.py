@@ -145,7 +145,7 @@ class Parity:
             return None
         return (
             f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
-            f"{MAX_BLEU_COST} and {MAX_CHRF_COST}"
+            f"{MAX_BLEU_COST} and {MAX_CHRF_COST}; `mt export --force` keeps it"
         )
 
     def as_text(self) -> str:
@@ -171,6 +171,8 @@ class ExportResult:
     parity: Parity
     failure: str | None
     """Reason for keeping no export, or None."""
+    note: str = ""
+    """A further result in one line."""
 
 
 def export_ctranslate2(
@@ -418,7 +420,7 @@ def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity
     of_run, run_result, signature = _translate(run, sample)
     of_export, export_result, _ = _translate(export, sample)
     different = [
-        DifferentLine(source, one, other, _evaluate([other], [one], sample).chrf.value)
+        DifferentLine(source, one, other, evaluate_sample([other], [one], sample).chrf.value)
         for source, one, other in zip(sample.lines, of_run, of_export, strict=True)
         if one != other
     ]
@@ -439,13 +441,14 @@ def _translate(translator: Translator, sample: ParitySample) -> tuple[list[str],
     seconds = time.perf_counter() - started_at
     if sample.references is None:
         return translations, ModelResult(None, None, seconds), ""
-    scores = _evaluate(translations, sample.references, sample)
+    scores = evaluate_sample(translations, sample.references, sample)
     result = ModelResult(scores.bleu.value, scores.chrf.value, seconds)
     return translations, result, scores.bleu.signature
 
 
-def _evaluate(
+def evaluate_sample(
     translations: Sequence[str], references: Sequence[str], sample: ParitySample
 ) -> Evaluation:
+    """Score translations of a sample in its target language."""
     language, tokenizer = sample.target_language, sample.bleu_tokenizer
     return evaluate(translations, [references], target_language=language, tokenizer=tokenizer)

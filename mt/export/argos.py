@@ -1,0 +1,164 @@
+"""Export of a run to a package of Argos Translate, the engine of LibreTranslate."""
+
+import shutil
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from mt.data.normalization import list_rules, normalize_source
+from mt.data.sentencepiece_model import with_rules
+from mt.data.tokenizer import SPACE_MARK, Tokenizer
+from mt.decoding.load import FinishedRun, read_run
+from mt.errors import RunError, UserError, listed
+from mt.export.export import (
+    MIN_IDENTICAL,
+    ExportResult,
+    evaluate_sample,
+    export_ctranslate2,
+    read_sample,
+)
+from mt.files import open_aside, read_json, replace_file, write_json
+from mt.languages import base_language, code_parts, language_name
+from mt.runs import EXPORTED_MODEL, Quantization, check_run_folder, exported_details
+
+SUFFIX = ".argosmodel"
+_CODES = """
+af ar az be bg bn bxr ca cop cs cu cy da de el en eo es et eu fa fi fo fr fro ga gd gl got grc gv
+hbo he hi hr hsb hu hy hyw id is it ja kk kmr ko ky la lij lt lv lzh mr ms mt myv nb nl nn orv pb
+pcm pl pt ro ru sa sk sl sme sq sr sv ta te th tl tr ug uk ur vi wo zh zt
+"""
+"""Languages with a sentence splitter in Argos Translate 1.11, some by that of a related one."""
+_VARIANTS = {"pt br": "pb", "zh hant": "zt", "zh tw": "zt", "zh hk": "zt", "zh mo": "zt"}
+_NAMES = {"pb": "Portuguese (Brazil)", "zt": "Chinese (traditional)"}
+# Higher than in the public index, whose packages then do not replace this one in an update.
+_PACKAGE_VERSION, _ARGOS_VERSION = "100.0", "1.11"
+_SEARCH: dict[str, Any] = {"beam_size": 4, "length_penalty": 0.2}
+"""The search of Argos Translate for any package."""
+
+
+def find_code(language: str) -> str:
+    """Return the code of a language in Argos Translate; raise UserError if it lacks the language.
+
+    A country or script is dropped, except for traditional Chinese and the Portuguese of Brazil.
+    """
+    codes = _CODES.split()
+    first, *more = code_parts(language)
+    code = first if first in codes else base_language(first)
+    if code not in codes or (code != first and language_name(code) != language_name(first)):
+        raise UserError(
+            f"`{language}`: Argos Translate lacks this language; it has {listed(codes)}"
+        )
+    return next((_VARIANTS[v] for part in more if (v := f"{code} {part}") in _VARIANTS), code)
+
+
+def export_argos(
+    run: Path,
+    output: Path,
+    *,
+    quantization: Quantization = "none",
+    sample: Path | None = None,
+    device: str = "auto",
+    min_identical: float = MIN_IDENTICAL,
+) -> ExportResult:
+    """Export a run to the package `output` with the export to CTranslate2 and its proof.
+
+    The package is kept only if tokens and text of the sample are those of the run as well. It has
+    no sentence splitter: Argos Translate downloads that of the source language. Raises UserError
+    before anything is written if the run cannot be exported, or `output` exists.
+    """
+    check_run_folder(run)
+    if output.suffix != SUFFIX:
+        raise UserError(f"{output}: name a file {SUFFIX}")
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
+    if output.exists():
+        raise RunError(f"{output}: exists already; name a new file")
+    finished = read_run(run)
+    data, tokenizer = finished.config.data, finished.tokenizer
+    codes = find_code(data.source_language), find_code(data.target_language)
+    if tags := {**tokenizer.source.tags, **tokenizer.target.tags}:
+        raise UserError(f"Argos Translate cannot put {listed([*tags][:3])} in front of a line")
+    with open_aside(output.with_suffix("")) as folder:
+        exported, package = folder / "ctranslate2", folder / f"translate-{codes[0]}_{codes[1]}"
+        result = export_ctranslate2(
+            run,
+            exported,
+            quantization=quantization,
+            sample=sample,
+            device=device,
+            min_identical=min_identical,
+        )
+        if result.failure is not None:
+            return result
+        _write_package(finished, exported, package)
+        lines = read_sample(data, sample, finished.config.evaluation.bleu_tokenizer)
+        translations = _translate(package, lines.lines)
+        expected = _translate_exported(exported, tokenizer, lines.lines)
+        same = sum(map(str.__eq__, translations, expected))
+        if same < MIN_IDENTICAL * len(expected):
+            reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
+            return replace(result, failure=reason)
+        with replace_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            for path in sorted(package.rglob("*")):
+                archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
+    note = f"in Argos Translate: {same} of {len(expected)} lines as in its search by the run"
+    if lines.references is not None:
+        scores = evaluate_sample(translations, lines.references, lines)
+        note += f", BLEU {scores.bleu.value:.2f}, chrF2 {scores.chrf.value:.2f}"
+    return replace(result, note=note)
+
+
+def _write_package(finished: FinishedRun, exported: Path, package: Path) -> None:
+    """Write the contents of a package: metadata, model and the tokenizer of the source."""
+    data, vocabulary = finished.config.data, finished.tokenizer.source
+    model = package / "model"
+    model.mkdir(parents=True)
+    for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
+        shutil.copyfile(path, model / path.name)
+    # Argos Translate gives the tokens of the text alone.
+    settings = read_json(model / "config.json", dict[str, Any])
+    write_json(model / "config.json", {**settings, "add_source_eos": True})
+    content: bytes = vocabulary.processor.serialized_model_proto()
+    if vocabulary.is_normal:
+        content = with_rules(content, list_rules(normalize_source))
+    (package / "sentencepiece.model").write_bytes(content)
+    record = {"package_version": _PACKAGE_VERSION, "argos_version": _ARGOS_VERSION}
+    for side, language in (("from", data.source_language), ("to", data.target_language)):
+        code = find_code(language)
+        record |= {f"{side}_code": code, f"{side}_name": _NAMES.get(code, language_name(code))}
+    write_json(package / "metadata.json", {**record, "type": "translate"})
+
+
+def _translate(package: Path, lines: Sequence[str]) -> list[str]:
+    """Translate lines as Argos Translate does with a package, each as one sentence."""
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(package / "sentencepiece.model")
+    )
+    hypotheses = _search(package / "model", processor.encode(list(lines), out_type=str))
+    texts = (processor.decode_pieces(tokens) for tokens in hypotheses)
+    return [text.replace(SPACE_MARK, " ").replace("_", " ").removeprefix(" ") for text in texts]
+
+
+def _translate_exported(exported: Path, tokenizer: Tokenizer, lines: Sequence[str]) -> list[str]:
+    """Translate lines by the same search with the tokenizer of the run, `_` as a space."""
+    source, target = tokenizer.source.processor, tokenizer.target.processor
+    tokens = [[*map(source.id_to_piece, ids)] for ids in tokenizer.encode_source(lines)]
+    texts = (
+        tokenizer.decode_target([*map(target.piece_to_id, hypothesis)])
+        for hypothesis in _search(exported, tokens)
+    )
+    return [text.replace(SPACE_MARK, " ").replace("_", " ") for text in texts]
+
+
+def _search(model: Path, tokens: list[list[str]]) -> list[list[str]]:
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(model), "cpu")
+    results = translator.translate_batch(
+        tokens, replace_unknowns=True, max_batch_size=1024, batch_type="tokens", **_SEARCH
+    )
+    return [result.hypotheses[0] for result in results]

@@ -1,0 +1,173 @@
+"""Packages for Argos Translate: their contents, their proof, and the program itself."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from mt.data.tokenizer import Tokenizer
+from mt.errors import UserError
+from mt.export.argos import find_code
+from tests.factories import Program
+
+ARGOS = ("--to", "argos", "--device", "cpu")
+
+
+def test_a_package_has_metadata_model_and_tokenizer(run: Path, program: Program) -> None:
+    status, out, _ = program("export", run, *ARGOS)
+    assert status == 0
+    assert "in Argos Translate: 7 of 7 lines as in its search by the run, BLEU " in out
+    output = run / "argos.argosmodel"
+    with zipfile.ZipFile(output) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        archive.extractall(run / "unpacked")
+    assert names == [
+        f"translate-en_de/{name}"
+        for name in (
+            "metadata.json",
+            "model/config.json",
+            "model/model.bin",
+            "model/shared_vocabulary.json",
+            "sentencepiece.model",
+        )
+    ]
+    package = run / "unpacked" / "translate-en_de"
+    assert json.loads((package / "metadata.json").read_text()) == {
+        "package_version": "100.0",
+        "argos_version": "1.11",
+        "from_code": "en",
+        "from_name": "English",
+        "to_code": "de",
+        "to_name": "German",
+        "type": "translate",
+    }
+    assert json.loads((package / "model" / "config.json").read_text())["add_source_eos"] is True
+    tokenizer = Tokenizer.load(run / "tokenizer")
+    argos = sentencepiece.SentencePieceProcessor(model_file=str(package / "sentencepiece.model"))
+    lines = ["one two", " three\u00a0four \u00adfive ", "Cafe\u0301 17"]
+    expected = [ids[:-1] for ids in tokenizer.encode_source(lines)]
+    assert argos.encode(lines) == expected
+    assert not [path for path in run.iterdir() if path.name.startswith(".argos")]
+    status, _, err = program("export", run, *ARGOS)
+    assert (status, err) == (2, f"error: {output}: exists already; name a new file\n")
+
+
+def test_a_quantized_package_passes_the_same_gate(run: Path, program: Program) -> None:
+    assert program("export", run, *ARGOS, "--quantization", "int8", "--force")[0] == 0
+    assert program("export", run, *ARGOS)[0] == 0
+    small, whole = (run / f"argos{kind}.argosmodel" for kind in ("-int8", ""))
+    assert small.stat().st_size < whole.stat().st_size
+
+
+def test_a_package_with_other_tokens_is_not_kept(
+    run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.export.argos.list_rules", lambda _: {"o": "e"})
+    there = sorted(run.rglob("*"))
+    status, _, err = program("export", run, *ARGOS)
+    assert status == 1
+    assert "not exported: " in err
+    assert "of 7 lines are equal in a package of Argos Translate" in err
+    assert sorted(run.rglob("*")) == there
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("out", "out: name a file .argosmodel"),
+        ("folder.argosmodel", "folder.argosmodel: exists already; name a new file"),
+        ("none/x.argosmodel", "there is no folder"),
+    ],
+)
+def test_an_output_in_the_way_is_refused(
+    output: str, message: str, run: Path, program: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "folder.argosmodel").mkdir()
+    there = sorted(tmp_path.rglob("*"))
+    status, _, err = program("export", run, *ARGOS, "--output", tmp_path / output)
+    assert (status, err.count("\n")) == (2, 1)
+    assert message in err
+    assert sorted(tmp_path.rglob("*")) == there
+
+
+def test_a_language_that_argos_lacks_is_refused(run: Path, program: Program) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("target_language: de", "target_language: tt", 1))
+    status, _, err = program("export", run, *ARGOS)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "`tt`: Argos Translate lacks this language; it has `af`, `ar`" in err
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("en", "en"),
+        ("eng_Latn", "en"),
+        ("de-AT", "de"),
+        ("zh", "zh"),
+        ("cmn_Hans", "zh"),
+        ("zh-Hant", "zt"),
+        ("zho_TW", "zt"),
+        ("pt-PT", "pt"),
+        ("por_BR", "pb"),
+        ("lzh", "lzh"),
+        ("fil", "tl"),
+        ("sr-Cyrl", "sr"),
+        ("yue", None),
+        ("ka", None),
+        ("am_Ethi", None),
+        ("src", None),
+        ("", None),
+    ],
+)
+def test_codes_are_those_of_argos(language: str, code: str | None) -> None:
+    if code is None:
+        with pytest.raises(UserError, match="Argos Translate lacks this language"):
+            find_code(language)
+    else:
+        assert find_code(language) == code
+
+
+_PROGRAM = """
+import sys
+from argostranslate import package, sbd, translate
+
+class OneSentence:  # the splitter is a download
+    def __init__(self, *_, **__): pass
+    def sentences(self, text): return [text]
+
+sbd.SBDetect = OneSentence
+package.install_from_path(sys.argv[1])
+[installed] = package.get_installed_packages()
+assert str(installed) == "English → German", str(installed)
+for line in sys.stdin.read().splitlines():
+    print(translate.translate(line, "en", "de"))
+"""
+
+
+@pytest.mark.skipif(find_spec("argostranslate") is None, reason="argostranslate is not installed")
+def test_argos_translate_installs_the_package_and_translates_as_mt(
+    run: Path, program: Program, tmp_path: Path
+) -> None:
+    assert program("export", run, *ARGOS)[0] == 0
+    lines = "one two three four\nseven nine\nsix 17 one\n"
+    search = ("--set", "decoding.beam=4", "--set", "decoding.length_penalty=0.2")
+    plain = ("--set", "decoding.repair=off", "--device", "cpu")
+    expected = program("translate", run, *search, *plain, stdin=lines.encode())
+    folders = {"ARGOS_PACKAGES_DIR": str(tmp_path / "packages"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(run / "argos.argosmodel")],
+        input=lines,
+        env={**os.environ, **folders, "ARGOS_COMPUTE_TYPE": "default"},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected[1]
