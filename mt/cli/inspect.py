@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mt.config import ModelConfig
     from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
     from mt.profiling.cost import PartCost
+    from mt.profiling.engine_speed import EngineSpeed
     from mt.profiling.plan import TrainingPlan
     from mt.profiling.speed import DecodingSpeed, TrainingSpeed
 
@@ -306,15 +307,22 @@ def bench_decode(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Measure the decoding speed of a run on its first test split, by search and batch size.
+    """Measure the decoding speed of a run on its first test split.
 
-    The batch sizes are 16, 64 and 256, or that of --set decoding.batch_size=N.
+    By search and batch size (16, 64 and 256, or that of --set decoding.batch_size=N), then with
+    each engine at hand and the search of the run on one core and on all. JSON is one line.
     """
     checked = decoding_only(overrides)
+    from mt.profiling.engine_speed import measure_engines
     from mt.profiling.speed import measure_decoding
 
     speed = measure_decoding(run, overrides=checked, device=device)
-    typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_decoding(speed, run))
+    engines = measure_engines(run, overrides=checked, device=speed.device)
+    if as_json:
+        record = {**asdict(speed), "engines": [asdict(engine) for engine in engines]}
+        typer.echo(json.dumps(record))
+    else:
+        typer.echo(f"{_show_decoding(speed, run)}\n\n{_show_engines(engines)}")
 
 
 def _show_training(speed: "TrainingSpeed", config: Path) -> str:
@@ -340,6 +348,19 @@ def _show_decoding(speed: "DecodingSpeed", run: Path) -> str:
         rows.append((search.search, str(search.beam), str(search.batch_size), *rates))
     peak = f"peak memory: {_format_peak(speed.peak_memory_mib)}"
     return f"{head}\n\n{align_columns(rows, right=range(1, 5))}\n\n{peak}"
+
+
+def _show_engines(engines: "Sequence[EngineSpeed]") -> str:
+    head = ("engine", "cores", "source words/s", "sentences/s", "load", "peak memory", "on disk")
+    rows: list[_Row] = [head]
+    for engine in engines:
+        name, timing = engine.engine, engine.timing
+        if engine.quantization != "none":
+            name += f" {engine.quantization}"
+        rates = f"{timing.words_per_second:,.0f}", f"{timing.sentences_per_second:,.1f}"
+        load, peak = f"{timing.load_seconds:.2f} s", _format_peak(timing.peak_memory_mib)
+        rows.append((name, str(engine.cores), *rates, load, peak, f"{engine.disk_mib:,.1f} MiB"))
+    return align_columns(rows, right=range(1, 7))
 
 
 def _format_peak(mib: float | None) -> str:

@@ -125,7 +125,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
                 str(folder),
                 device,
                 device_index=gpu or 0,
-                inter_threads=(threads or _cores()) if device == "cpu" else 1,
+                inter_threads=(threads or count_cores()) if device == "cpu" else 1,
                 intra_threads=1,
                 max_queued_batches=-1,
             )
@@ -485,7 +485,8 @@ def _tokens(vocabulary: Vocabulary) -> list[str]:
     return [vocabulary.processor.id_to_piece(token) for token in range(len(vocabulary))]
 
 
-def _cores() -> int:
+def count_cores() -> int:
+    """Return the cores that a process may use: `OMP_NUM_THREADS`, or else those it has."""
     # OMP_NUM_THREADS may be a list, one number per nesting level. OpenMP ignores invalid values.
     threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if threads.isdecimal() and int(threads):

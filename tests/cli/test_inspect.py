@@ -220,15 +220,21 @@ def test_decoding_benchmark(program: Program, finished_run: Path) -> None:
     call = ("bench", "decode", finished_run, *options)
     status, out, _ = program(*call, "--json", "--set", "decoding.beam=3")
     assert status == 0
+    assert out.count("\n") == 1
     searches = json.loads(out)["searches"]
     cases = [(search["search"], search["beam"], search["batch_size"]) for search in searches]
     assert cases == [("greedy", 1, 2), ("beam", 3, 2)]
     status, out, _ = program(*call)
     assert status == 0
-    head, rows, _ = split_tables(out)
+    head, rows, _, engines = split_tables(out)
     assert head == [[f"{finished_run}: 6 sentences of test, cpu, 1 threads"]]
     assert rows[0][3:] == ["source words/s", "sentences/s"]
     assert [row[:3] for row in rows[1:]] == [["greedy", "1", "2"], ["beam", "2", "2"]]
+    assert engines[0] == [
+        *("engine", "cores", "source words/s", "sentences/s"),
+        *("load", "peak memory", "on disk"),
+    ]
+    assert [row[:2] for row in engines[1:]] == [["torch", "1"]]
 
 
 def test_positions_of_a_config_and_of_a_run(
