@@ -33,7 +33,6 @@ from mt.runs import (
     ModelRecord,
     Quantization,
     export_folder,
-    read_exported,
     read_verified_export,
 )
 
@@ -106,10 +105,8 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     damaged files, UserError for an unavailable device or engine.
     """
     decoding = stored.config.decoding
-    if stored.record.is_of_export:
-        return _load_export(stored, device), ""
-    if decoding.quantization != "none":
-        return _open_quantized(stored, device), ""
+    if stored.record.is_of_export or decoding.quantization != "none":
+        return _open_alone(stored, device), ""
 
     from mt.model.device import select_device
 
@@ -147,36 +144,26 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     return CombinedEngine(fast, load_torch), ""
 
 
-def _load_export(stored: StoredModel, device: str) -> CTranslate2Engine:
-    """Load an export in place of a run."""
+def _open_alone(stored: StoredModel, device: str) -> CTranslate2Engine:
+    """Load the export that does all searches: `stored` itself, or the quantized one in a run."""
     require_ctranslate2()
     decoding = stored.config.decoding
+    setting = f"`decoding.quantization: {decoding.quantization}`"
     if reason := describe_unsupported(decoding):
         raise UserError(reason)
-    if decoding.quantization not in ("none", read_exported(stored.path).quantization):
-        raise UserError(
-            f"`decoding.quantization: {decoding.quantization}`: the export {stored.path} has "
-            "another; leave the key out"
-        )
-    return _open_export(stored.path, stored.tokenizer, device)
-
-
-def _open_quantized(stored: StoredModel, device: str) -> CTranslate2Engine:
-    """Load the quantized export in a run, which does all of its searches."""
-    decoding, run = stored.config.decoding, stored.path
-    setting = f"`decoding.quantization: {decoding.quantization}`"
-    if stored.record.is_of_checkpoint:
-        raise UserError(f"{setting}: {run}: the training has not finished, and has no export")
-    key = (describe_unsupported(decoding) or "").split("`")[1:2]
-    key += [f"decoding.engine: {decoding.engine}"] * (decoding.engine == "torch")
-    if key:
-        raise UserError(f"`{key[0]}`: not with {setting}; leave one of them out")
-    require_ctranslate2()
-    folder, quantization = export_folder(run, decoding.quantization), decoding.quantization
+    record = None if stored.record.is_of_export else stored.record
+    if record is not None:
+        if record.is_of_checkpoint:
+            raise UserError(f"{stored.path}: the training has not finished, and has no export")
+        if decoding.engine == "torch":
+            raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
+    folder = stored.path if record is None else export_folder(stored.path, decoding.quantization)
     try:
-        return _open_export(folder, stored.tokenizer, device, stored.record, quantization)
+        return _open_export(folder, stored.tokenizer, device, record, decoding.quantization)
     except RunError as error:
-        command = f"mt export {run} --to ctranslate2 --quantization {quantization}"
+        if record is None:
+            raise
+        command = f"mt export {stored.path} --to ctranslate2 --quantization {decoding.quantization}"
         raise UserError(f"{setting}: {error}; `{command}` writes one") from None
 
 
@@ -189,6 +176,11 @@ def _open_export(
 ) -> CTranslate2Engine:
     """Verify and load an exported model; it must be that of `run` in a quantization, if given."""
     exported = read_verified_export(folder, run, quantization)
+    if quantization not in ("none", exported.quantization):
+        raise UserError(
+            f"`decoding.quantization: {quantization}`: the export {folder} has another; leave the "
+            "key out"
+        )
     require_ctranslate2()
     return CTranslate2Engine(
         folder, device=device, tokenizer=tokenizer, positions=exported.positions

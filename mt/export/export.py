@@ -243,7 +243,7 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
     """
     if training.export != "off":
         _export_trained(run, training, decoding, "none")
-    if training.export == "int8":
+    if training.export != "off" and "int8" in (training.export, decoding.quantization):
         _export_trained(run, training, decoding, "int8")
 
 

@@ -288,7 +288,7 @@ def test_a_run_translates_with_its_quantized_export(run: Path, program: Program)
     assert "../ctranslate2-int8/model.bin" in models
     for key, message in (
         ("engine=torch", "`decoding.engine: torch`: not with `decoding.quantization: int8`"),
-        ("mbr=chrf", "`decoding.mbr`: not with `decoding.quantization: int8`"),
+        ("mbr=chrf", "`decoding.mbr`: an exported model chooses by its score"),
     ):
         other = ("--set", f"decoding.{key}")
         status, _, err = program("translate", run, *setting, *other, stdin=lines)
