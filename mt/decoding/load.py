@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -307,7 +308,7 @@ def require_ctranslate2() -> None:
     if find_spec("ctranslate2") is None:
         raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
     installed = version("ctranslate2")
-    if tuple(map(int, installed.split(".")[:2])) < OLDEST_CTRANSLATE2:
+    if tuple(map(int, re.findall(r"\d+", installed)[:2])) < OLDEST_CTRANSLATE2:
         raise UserError(
             f"exported models need a newer CTranslate2 than {installed}: "
             f"{install_hint('ctranslate2')}"
