@@ -9,7 +9,13 @@ from mt.config.base import Automatic, LocalPath, Section, TagText
 
 Side = Literal["encoder", "decoder"]
 Preset = Literal[
-    "transformer-base", "transformer-big", "transformer-tiny", "modern", "deep-encoder"
+    "transformer-base",
+    "transformer-big",
+    "transformer-tiny",
+    "modern",
+    "deep-encoder",
+    "student-tiny",
+    "student-base",
 ]
 _BASE: dict[str, Any] = {
     "d_model": 512,
@@ -52,7 +58,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decoder_layers": 1,
         "residual": "deepnorm",
     },
+    # For the translations of a teacher; the training chooses between greedy and beam search. The
+    # shapes of Bogoychev et al. 2020, "Edinburgh's Submissions to the 2020 Machine Translation
+    # Efficiency Task", with self-attention in the decoder.
+    "student-tiny": {**_BASE, "d_model": 256, "d_ff": 1536, "decoder_layers": 2},
+    "student-base": {**_BASE, "decoder_layers": 2},
 }
+STUDENTS = frozenset({"student-tiny", "student-base"})
+"""Presets with `decoding.search: auto`."""
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Width = Annotated[int, Field(ge=1, le=2**16)]
 Layers = Annotated[int, Field(ge=1, le=1000)]

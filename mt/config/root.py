@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mt.config.base import Section
 from mt.config.data import (
@@ -18,7 +18,7 @@ from mt.config.data import (
     needed_tags,
 )
 from mt.config.decoding import DecodingConfig, EvaluationConfig
-from mt.config.model import ModelConfig, TokenizerConfig
+from mt.config.model import STUDENTS, ModelConfig, TokenizerConfig
 from mt.config.training import Part, TrainingConfig
 from mt.errors import did_you_mean, listed
 
@@ -47,6 +47,17 @@ class Config(Section):
     """Search for translations."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Scoring of translations."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _open_search(cls, value: Any) -> Any:
+        """Set `decoding.search: auto` for the preset of a student, unless a search is given."""
+        sections = value if isinstance(value, dict) else {}
+        model, decoding = sections.get("model"), sections.get("decoding") or {}
+        preset = model.get("preset") if isinstance(model, dict) else None
+        if isinstance(preset, str) and preset in STUDENTS and isinstance(decoding, dict):
+            return {**value, "decoding": {"search": "auto", **decoding}}
+        return value
 
     def flat(self) -> dict[str, Any]:
         """Return the values of all keys as plain data, by dotted key."""

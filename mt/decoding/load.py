@@ -90,6 +90,8 @@ class StoredModel:
             _logger.warning(message, path, record.folder)
         tokenizer = Tokenizer.load(path / TOKENIZER_FOLDER, record.tokenizer)
         config = load_config(path / CONFIG_FILE, overrides=overrides)
+        if config.decoding.search == "auto":
+            config = config.changed(decoding=config.decoding.changed(search="beam"))
         return cls(path, record, tokenizer, config, overrides)
 
     def require_tag(self) -> None:

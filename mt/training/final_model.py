@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -13,6 +13,7 @@ from mt.config.training import LoraConfig
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
+from mt.evaluation.scores import why_unable_to_rank
 from mt.files import open_aside, read_json, replace_file, write_text
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
@@ -34,6 +35,8 @@ from mt.training.setup import build_learner, new_model
 from mt.training.state import Ranked, TrainState
 from mt.training.validation import Validation, Validator
 
+_MAX_GREEDY_COST = 0.2
+"""BLEU that greedy search may cost, rounded to two decimals, to become the search of a run."""
 _logger = logging.getLogger(__name__)
 
 
@@ -90,6 +93,7 @@ def write_final_model(
         peak_memory_mib=peak_memory_mib(),
         **validation.as_record(),
     )
+    _choose_search(folder, validator, validation, progress)
     score, ends = validation.as_text(), ends_of(training)
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
@@ -124,6 +128,34 @@ def _choose_single(
         "is kept"
     )
     return chosen
+
+
+def _choose_search(
+    folder: RunFolder, validator: Validator, greedy: Validation, progress: Progress
+) -> None:
+    """Write the search of a run with `decoding.search: auto` into its config.
+
+    It is greedy if that costs at most `_MAX_GREEDY_COST` on the validation split. Beam search stays
+    where BLEU cannot rank, and for `decoding.mbr`, which needs several translations.
+    """
+    config = load_config(folder.config, as_recorded=True)
+    if config.decoding.search != "auto":
+        return
+    references = [pair.target for pair in validator.data.valid]
+    language, tokenizer = validator.direction.target, validator.bleu_tokenizer
+    reason = "`decoding.mbr` needs several translations" if config.decoding.mbr else ""
+    reason = reason or why_unable_to_rank(references, target_language=language, tokenizer=tokenizer)
+    search, values = "beam", dict[str, float]()
+    if not reason:
+        beam = replace(validator, decoding=validator.decoding.changed(search="beam")).run()
+        values = {name: v.evaluation.bleu.value for name, v in (("greedy", greedy), ("beam", beam))}
+        cost = round(values["beam"] - values["greedy"], 2)
+        search = "greedy" if values["greedy"] and cost <= _MAX_GREEDY_COST else "beam"
+        reason = f"greedy search costs {cost:z.2f} BLEU, {values['beam']:.2f} by beam search"
+    progress.print_line(f"`decoding.search: {search}`: {reason}")
+    progress.record("search", search=search, **values)
+    chosen = config.changed(decoding=config.decoding.changed(search=search))
+    write_text(folder.config, dump_config(chosen))
 
 
 def _drop_damaged(folder: RunFolder, state: TrainState, progress: Progress) -> None:

@@ -205,6 +205,8 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
         for key in set(open_keys(config)) - set(open_keys(stored)):
             section, name = key.split(".")
             values[key] = getattr(getattr(stored, section), name)
+        if config.decoding.search == "auto":
+            values["decoding.search"] = stored.decoding.search
         config = with_values(config, values)
         before, after = stored.split_tags("valid"), config.split_tags("valid")
         unused = [f"decoding.{key}" for key in after if before[key] == after[key]]

@@ -36,6 +36,9 @@ PRESETS_OF_PAPERS: dict[str, tuple[float, list[Any], dict[str, Any]]] = {
     ),
     # Kasai et al. 2021.
     "deep-encoder": (61, [512, 2048, 8, 12, 1, 0.1], {"residual": "deepnorm"}),
+    # Bogoychev et al. 2020, with attention in place of the recurrence of their decoder.
+    "student-tiny": (18.2, [256, 1536, 8, 6, 2, 0.1], {"residual": "post"}),
+    "student-base": (46.3, [512, 2048, 8, 6, 2, 0.1], {"residual": "post"}),
 }
 """Millions of parameters, sizes with dropout, and choices by preset."""
 SIZES = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "dropout")
@@ -62,6 +65,24 @@ def test_preset_has_the_values_and_the_size_of_its_paper(name: str, load: Load) 
 
 def test_defaults_are_the_base_model() -> None:
     assert ModelConfig(preset="transformer-base") == ModelConfig()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [("", None), ("decoding:\n", None), ("decoding: {beam: 3}\n", None)]
+    + [(f"decoding: {{search: {search}}}\n", search) for search in ("greedy", "beam", "auto")],
+)
+def test_the_search_is_open_for_a_student_alone_unless_it_is_given(
+    text: str, given: str | None, name: str, load: Load
+) -> None:
+    config = load(f"{RECIPE}{text}model: {{preset: {name}, heads: 4}}\n")
+    usual = "auto" if name.startswith("student-") else "beam"
+    assert config.decoding.search == (given or usual)
+    assert with_values(config, {"decoding.beam": 4}).decoding.search == (given or usual)
+    assert load(dump_config(config)) == config
+    plain = load(f"{RECIPE}{text}")
+    assert plain.decoding.search == (given or "beam")
 
 
 @pytest.mark.parametrize("name", PRESETS)

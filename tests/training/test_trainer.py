@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mt.config.loading import load_config
+from mt.decoding.load import StoredModel
 from mt.errors import UserError
 from mt.evaluation.scores import why_missing
 from mt.training import validation
@@ -287,6 +288,68 @@ def test_run_keeps_its_bleu_tokenizer_where_the_files_of_the_machine_change(
         train_to(tmp_path / "with", 4)
     assert last_state(tmp_path / "with")["update"] == 2
     why_missing.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("bleu", "settings", "search"),
+    [
+        ({"greedy": 30.0, "beam": 30.2}, ["decoding.search=auto"], "greedy"),
+        ({"greedy": 29.996, "beam": 30.2}, ["decoding.search=auto"], "greedy"),  # 0.20
+        ({"greedy": 29.99, "beam": 30.2}, ["decoding.search=auto"], "beam"),
+        ({"greedy": 31.0, "beam": 30.0}, ["decoding.search=auto"], "greedy"),
+        ({"greedy": 0.0, "beam": 0.0}, ["decoding.search=auto"], "beam"),  # decides nothing
+        ({"greedy": 30.0}, ["decoding.search=auto", "decoding.mbr=chrf"], "beam"),
+        ({"greedy": 30.0}, ["decoding.search=auto", "data.target_language=ja"], "beam"),
+        ({"greedy": 30.0}, [], "beam"),
+        ({"greedy": 30.0}, ["decoding.search=beam"], "beam"),
+    ],
+)
+def test_an_open_search_is_greedy_if_that_costs_little_and_a_given_one_is_kept(
+    bleu: dict[str, float],
+    settings: list[str],
+    search: str,
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches, validate = [], Validator.run
+
+    def scoring(validator: Validator, count: int | None = None) -> Validation:
+        validation, search = validate(validator, count), validator.decoding.search
+        searches.append(search)
+        score = replace(validation.evaluation.bleu, value=bleu[search])
+        return replace(validation, evaluation=replace(validation.evaluation, bleu=score))
+
+    monkeypatch.setattr(Validator, "run", scoring)
+    run = tmp_path / "run"
+    if "data.target_language=ja" in settings:
+        settings = [*settings, "data.check=false", "evaluation.bleu_tokenizer=13a"]
+    train_with(tiny_recipe, run, "max_updates=2", "validate_every=1", *settings)
+    assert searches.count("beam") == len(bleu) - 1
+    assert load_config(run / "config.yaml").decoding.search == search
+    assert StoredModel.read(run).config.decoding.search == search
+    assert [event["search"] for event in journal(run, "search")] == [search] * (
+        "decoding.search=auto" in settings
+    )
+    # Trained again, the run keeps what was chosen.
+    before = (run / "config.yaml").read_bytes()
+    assert "finished already" in train_with(
+        tiny_recipe, run, "max_updates=2", "validate_every=1", *settings
+    )
+    assert (run / "config.yaml").read_bytes() == before
+
+
+def test_an_open_search_is_a_beam_until_the_training_ends(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    settings = ["max_updates=4", "validate_every=2", "decoding.search=auto"]
+    train_until(tiny_recipe, run, 3, "SIGTERM", *settings)
+    assert load_config(run / "config.yaml").decoding.search == "auto"
+    assert StoredModel.read(run).config.decoding.search == "beam"
+    train(load_config(run / "config.yaml"), run)
+    assert load_config(run / "config.yaml").decoding.search in {"greedy", "beam"}
+    assert len(journal(run, "search")) == 1
 
 
 GARBAGE = "x y z"
