@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import islice, tee
+from itertools import compress, islice, tee
 from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
+from mt.augment.coverage import Bools, choose_lines
 from mt.config import DecodingConfig
 from mt.config.data import DataConfig
 from mt.data.augmentation import Noise
@@ -22,6 +23,7 @@ from mt.data.corpus_files import COMPRESSED, scan
 from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
+from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.text_files import read_lines
@@ -64,6 +66,7 @@ class Teacher:
     target_language: str
     settings: dict[str, Any]
     """Settings that determine the translations, by key."""
+    tokenizer: Tokenizer
 
     @classmethod
     def read(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
@@ -88,7 +91,7 @@ class Teacher:
             **stored.settings,
         }
         languages = direction.source, direction.target
-        return cls(run, overrides, device, decoding, *languages, settings)
+        return cls(run, overrides, device, decoding, *languages, settings, stored.tokenizer)
 
     @cached_property
     def translator(self) -> Translator:
@@ -197,6 +200,24 @@ class Distillation:
     n_best: int = 1
     """Translations of a source, of which the one most similar to the reference is taken."""
     noise: Noise | None = None
+    lines: int | None = None
+    """Number of diverse lines to translate; None: all lines."""
+
+    @cached_property
+    def chosen(self) -> Bools:
+        """Mask of the sources that are diverse lines."""
+
+        def read() -> Iterator[str]:
+            for pair in self.sources.read_pairs():
+                yield "" if find_source_fault(pair.source) else pair.source
+
+        assert self.lines is not None
+        return choose_lines(read, self.lines, self.teacher.tokenizer.encode_source)
+
+    def read_pairs(self) -> Iterator[SentencePair]:
+        """Stream the sources to translate."""
+        pairs = self.sources.read_pairs()
+        return pairs if self.lines is None else compress(pairs, self.chosen)
 
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
@@ -225,7 +246,9 @@ class Distillation:
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        extent = Extent.of((pair.source for pair in self.sources.read_pairs()), teacher.window)
+        if self.lines is not None:
+            settings["lines"] = self.lines
+        extent = Extent.of((pair.source for pair in self.read_pairs()), teacher.window)
         if not extent.lines:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
@@ -243,7 +266,7 @@ class Distillation:
 
     def translate(self, lines: range) -> Iterator[PairOrReason]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
-        pairs, ahead = tee(islice(self.sources.read_pairs(), lines.start, lines.stop))
+        pairs, ahead = tee(islice(self.read_pairs(), lines.start, lines.stop))
         language = self.teacher.target_language
         metric = build_sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(

@@ -112,6 +112,8 @@ def test_work_without_a_pair_left_is_an_error_after_the_counts(
         ("{text} {text} --out o", "is a file, a run folder was expected"),
         ("{run} --out o", "expected RUN, and CONFIG or a text, got: "),
         ("{run} {text} --out o --judge {run}", "--judge requires --from"),
+        ("{run} {text} --out o --lines 0", "--lines"),
+        ("{text} --out o --from c.tsv --lines 5", "--lines requires a RUN as the teacher"),
         ("{run} {text} --out o --price 1/2", "`mt distill --price` was removed; "),
     ],
 )
