@@ -5,8 +5,8 @@ halved by each chosen line that has it (Biçici and Yuret 2011, "Instance Select
 Translation using Feature Decay Algorithms"). One that occurs once in the text gains nothing, or
 noise would come first. Gains never rise, so those computed before are bounds (Minoux 1978).
 
-Coverage alone prefers long lines of rare words. So the lines are grouped by length and into
-dialogue and other text, and each group keeps its share of the text.
+Coverage alone prefers long lines of rare words. So lines are grouped by length and into dialogue
+and other text, and each group keeps its share of the text.
 """
 
 import heapq
@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
-Encode = Callable[[Sequence[str]], list[list[int]]]
-"""Returns the tokens of each line, at least one."""
 _LONGEST_NGRAM = 3
 _SLOT_BITS = 26
 """N-grams are hashed into a table of 64 million counts, so that memory has a limit."""
@@ -37,10 +35,12 @@ _DIALOGUE = re.compile(
 _logger = logging.getLogger(__name__)
 
 
-def choose_lines(read: Callable[[], Iterable[str]], count: int, encode: Encode) -> Bools:
-    """Return which lines of a text are chosen: `count` of the distinct ones that are not empty.
+def choose_lines(
+    read: Callable[[], Iterable[str]], count: int, encode: Callable[[list[str]], list[list[int]]]
+) -> Bools:
+    """Return a mask of `count` diverse lines; all distinct ones if there are no more.
 
-    `read` reads the text from its start, each time the same. Fewer lines are all chosen.
+    `read` reads the text; empty lines are left out. `encode` returns at least one token a line.
     """
     # The hash of the empty text is 0.
     hashes = np.fromiter(map(hash, read()), np.int64)
@@ -49,7 +49,6 @@ def choose_lines(read: Callable[[], Iterable[str]], count: int, encode: Encode) 
     distinct &= hashes != 0
     total = int(distinct.sum())
     if count >= total:
-        _logger.info("%s distinct lines, no more than asked for: all are chosen", f"{total:,}")
         return distinct
     occurring, held = (np.zeros(1 << _SLOT_BITS, np.uint8) for _ in range(2))
     for _, lines in _read_blocks(read(), distinct):
@@ -67,9 +66,9 @@ def choose_lines(read: Callable[[], Iterable[str]], count: int, encode: Encode) 
             quota = count * (passed + len(members)) // total - count * passed // total
             passed += len(members)
             chosen[numbers[_choose(members, quota, by_line, occurring, held)]] = True
-    covered = np.count_nonzero(held[occurring > 1]) / max(np.count_nonzero(occurring > 1), 1)
-    message = "%s of %s distinct lines chosen, with %s of the n-grams that occur twice or more"
-    _logger.info(message, f"{count:,}", f"{total:,}", f"{covered:.1%}")
+    covered = float(held[occurring > 1].astype(bool).mean()) if occurring.max() > 1 else 0.0
+    message = "%s of %s distinct lines chosen, with %.1f %% of the n-grams that occur twice or more"
+    _logger.info(message, f"{count:,}", f"{total:,}", 100 * covered)
     return chosen
 
 

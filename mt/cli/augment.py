@@ -164,8 +164,8 @@ def _distill_with_run(
 
         data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
         teacher = Teacher.read(run, overrides=overrides, device=device)
-        blur = NOISE if noise else None
-        distillation = Distillation(teacher, Sources(data), n_best, blur, lines)
+        given = NOISE if noise else None
+        distillation = Distillation(teacher, Sources(data), n_best, given, lines)
 
         def start() -> Make:
             assert teacher.translator  # loaded before a file is made

@@ -15,7 +15,7 @@ from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.data.tokenizer import copy_tokenizer
-from mt.decoding.ctranslate2_engine import describe_unsupported
+from mt.decoding.ctranslate2_engine import CTranslate2Engine, describe_unsupported
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
@@ -25,6 +25,7 @@ from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
+from mt.export.vocabulary_map import MIN_COVERAGE, MIN_VOCABULARY, write_vocabulary_map
 from mt.files import (
     hash_file,
     open_aside,
@@ -42,6 +43,7 @@ from mt.runs import (
     EXPORTED_MODEL,
     MODEL_FILE,
     TOKENIZER_FOLDER,
+    VOCABULARY_MAP,
     Exported,
     Quantization,
     check_run_folder,
@@ -53,6 +55,8 @@ from mt.runs import (
     write_exported,
 )
 from mt.tables import align_columns
+from mt.training.data import open_prepared
+from mt.training.run_folder import RunFolder
 
 PARITY_FILE = "parity.json"
 MIN_IDENTICAL = 0.995
@@ -60,6 +64,8 @@ MIN_IDENTICAL = 0.995
 MAX_BLEU_DIFFERENCE = 0.1
 MAX_BLEU_COST, MAX_CHRF_COST = 0.2, 0.1
 """Scores that a quantization may cost on the sample, rounded to two decimals."""
+MAX_MAP_COST = 0.15
+"""BLEU that a vocabulary map may cost on the sample, rounded to two decimals."""
 PLAIN_SEARCH = (
     *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
     *IN_TORCH,
@@ -184,7 +190,7 @@ def export_ctranslate2(
     device: str = "auto",
     min_identical: float = MIN_IDENTICAL,
 ) -> ExportResult:
-    """Export a run to the CTranslate2 model `output`.
+    """Export a run to the CTranslate2 model `output`, with a map of a large target vocabulary.
 
     Run, on `device`, and export translate `sample`, a text in the source language, or the run's
     valid split. Without quantization the export is kept only if the share `min_identical` of the
@@ -221,10 +227,45 @@ def export_ctranslate2(
             failure = parity.why_not_equal(min_identical)
         else:
             failure = parity.why_too_costly() if min_identical else None
+        note = ""
         if failure is None:
-            write_exported(folder, replace(exported, parity=asdict(parity)))
+            if finished.tokenizer.target_size >= MIN_VOCABULARY:
+                note = _add_vocabulary_map(finished, folder, lines, parity.export)
+            details = {path.name: hash_file(path) for path in exported_details(folder)}
+            write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
             put_in_place(folder, output)
-    return ExportResult(parity, failure)
+    return ExportResult(parity, failure, note)
+
+
+def _add_vocabulary_map(
+    finished: FinishedRun, folder: Path, lines: ParitySample, plain: ModelResult
+) -> str:
+    """Write a vocabulary map that covers the references and costs little; return the result."""
+    path, config, start = folder / VOCABULARY_MAP, finished.config, "no vocabulary map: "
+    if lines.references is None or plain.bleu is None:
+        return f"{start}{lines.origin} has no references"
+    pairs = tuple(map(SentencePair, lines.lines, lines.references))
+    try:
+        data = open_prepared(config, RunFolder(finished.folder), valid=pairs)
+    except (UserError, OSError) as error:
+        return f"{start}{error}"
+    data.close()
+    share, size = write_vocabulary_map(path, data.store, data.tokenizer, data.valid_examples)
+    extent = f"{share:.2%} of the tokens of the references"
+    if not path.exists():
+        return f"{start}it has {extent}; {MIN_COVERAGE:.1%} are required"
+    mapped = load_translator(folder, overrides=_make_settings(finished))
+    assert isinstance(mapped.engine, CTranslate2Engine)
+    mapped.engine.uses_vocabulary_map = True
+    result, count = _translate(mapped, lines)[1], len(lines.lines)
+    assert result.bleu is not None
+    speeds = (f"{count / seconds:.1f}" for seconds in (plain.seconds, result.seconds))
+    extent += f" in {size:,.0f} of {data.tokenizer.target_size:,} tokens, BLEU {plain.bleu:.2f} -> "
+    extent += f"{result.bleu:.2f}, {' -> '.join(speeds)} sentences/s"
+    if round(plain.bleu - result.bleu, 2) > MAX_MAP_COST:
+        path.unlink()
+        return f"{start}it costs more than {MAX_MAP_COST} BLEU ({extent})"
+    return f"vocabulary map for `use_vmap=True`: {extent}"
 
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
@@ -267,6 +308,8 @@ def _export_trained(
         return
     if result.failure:
         _logger.warning("%s: not exported: %s", run, result.failure)
+    elif result.note:
+        _logger.info("%s: %s", folder, result.note)
 
 
 def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:
@@ -290,7 +333,7 @@ def check_output_folder(output: Path) -> None:
     if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
-    written |= {"config.json", "README.md"}
+    written |= {"config.json", "README.md", VOCABULARY_MAP}
     foreign = [
         entry.name
         for entry in output.iterdir()

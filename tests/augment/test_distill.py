@@ -1,6 +1,7 @@
 """Distillation of a config and of a text, and back-translation."""
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -279,9 +280,9 @@ def test_shards_choose_the_same_lines(finished_run: Path, tmp_path: Path) -> Non
     text = text_of(tmp_path, LINES)
     small = Teacher.read(finished_run, overrides=["decoding.batch_size=1"], device="cpu")
     whole, _ = write(Distillation(small, Sources(text), lines=3), tmp_path / "whole")
-    for number in (2, 1):
-        work = Distillation(small, Sources(text), lines=3)
-        complete(work.plan_job(tmp_path / "parts", Shard(number, 2)), lambda w=work: w.make_windows)
+    for work, number in ((Distillation(small, Sources(text), lines=3), n) for n in (2, 1)):
+        make = work.make_windows
+        complete(work.plan_job(tmp_path / "parts", Shard(number, 2)), partial(lambda m: m, make))
     for name in ("news.en", "news.de"):
         joined = (tmp_path / "parts" / name).read_bytes()
         assert joined == (tmp_path / "whole" / name).read_bytes()
