@@ -11,7 +11,7 @@ from mt.config.base import LocalPath, Section, TagText
 class DecodingConfig(Section):
     """Search for translations; stored with the model as its default."""
 
-    search: Literal["auto", "greedy", "beam", "sample"] = "beam"
+    search: Literal["greedy", "beam", "sample", "auto"] = "beam"
     """Take the most probable next token, keep the `beam` best prefixes, or draw the next token.
     `auto`: beam, but greedy from the end of training if it costs at most 0.2 BLEU on the validation
     split; the default with the presets `student-tiny` and `student-base`."""

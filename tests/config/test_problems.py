@@ -54,7 +54,10 @@ KEYS = {place.dotted: place for place in PLACES}
         ("tokenizer: {from: 3}", "`tokenizer.from`: expected a path, got the number 3"),
         ("tokenizer: {tags: {}}", "`tokenizer.tags`: expected a list, got a section of keys"),
         ("evaluation: {expected: 3}", "expected a section of names, got the number 3"),
-        ("decoding: {search: beem}", "not one of `greedy`, `beam`, `sample`; did you mean `beam`?"),
+        (
+            "decoding: {search: beem}",
+            "not one of `greedy`, `beam`, `sample`, `auto`; did you mean `beam`?",
+        ),
         ("decoding: {search: null}", "`null` is not one of `greedy`, `beam`"),
         ("model: {heads: 7}", "FILE:8: `model.d_model` 512 is not a multiple of `model.heads` 7"),
         ("seed: 1\nseed: 2", "FILE:9: `seed`: given twice, first on line 8"),
