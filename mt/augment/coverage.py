@@ -2,8 +2,8 @@
 
 Chosen one after the other, each line has the largest mean gain of its n-grams. The gain of one is
 halved by each chosen line that has it (Biçici and Yuret 2011, "Instance Selection for Machine
-Translation using Feature Decay Algorithms"). One that occurs once in the text gains nothing, or
-noise would come first. Gains never rise, so those computed before are bounds (Minoux 1978).
+Translation using Feature Decay Algorithms"). An n-gram that occurs once gains nothing, or noise
+would come first. Gains never rise, so those computed before are bounds (Minoux 1978).
 
 Coverage alone prefers long lines of rare words. So lines are grouped by length and into dialogue
 and other text, and each group keeps its share of the text.
