@@ -12,12 +12,12 @@ from mt.errors import UserError
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     to: Annotated[
-        Literal["ctranslate2", "huggingface", "argos"],
+        Literal["ctranslate2", "huggingface", "argos", "onnx"],
         typer.Option("--to", help="Format to write."),
     ],
     quantization: Annotated[
         Literal["none", "int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16"],
-        typer.Option(help="With ctranslate2 and argos: number format of the weights."),
+        typer.Option(help="With ctranslate2, argos and onnx: number format of the weights."),
     ] = "none",
     output: Annotated[
         Path | None,
@@ -49,6 +49,7 @@ def export(
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
     from mt.export.argos import SUFFIX, export_argos
     from mt.export.export import MIN_IDENTICAL, export_ctranslate2, export_huggingface
+    from mt.export.onnx import export_onnx
 
     name = to if quantization == "none" else f"{to}-{quantization}"
     folder = output or run / (f"{name}{SUFFIX}" if to == "argos" else name)
@@ -56,7 +57,12 @@ def export(
         result = export_huggingface(run, folder, sample=sample, device=device)
         usage = "AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it"
     else:
-        export_model = export_argos if to == "argos" else export_ctranslate2
+        usage, export_model = f"`mt translate {folder}` translates with it", export_ctranslate2
+        if to == "argos":
+            usage = "`argostranslate.package.install_from_path` installs it"
+            export_model = export_argos
+        elif to == "onnx":
+            usage, export_model = "onnxruntime loads encoder.onnx and decoder.onnx", export_onnx
         result = export_model(
             run,
             folder,
@@ -65,9 +71,6 @@ def export(
             device=device,
             min_identical=0.0 if force else MIN_IDENTICAL,
         )
-        usage = f"`mt translate {folder}` translates with it"
-        if to == "argos":
-            usage = "`argostranslate.package.install_from_path` installs it"
     typer.echo(result.parity.as_text())
     if result.note:
         typer.echo(result.note)

@@ -141,6 +141,12 @@ class Parity:
                 return f"BLEU differs by {difference:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
         return None
 
+    def why_not_kept(self, quantization: Quantization, min_identical: float) -> str | None:
+        """Return in one line why an export is not kept, or None; 0 keeps any quantization."""
+        if quantization == "none":
+            return self.why_not_equal(min_identical)
+        return self.why_too_costly() if min_identical else None
+
     def why_too_costly(self) -> str | None:
         """Return in one line the cost of a quantization if it is over the limits, or None."""
         before, after = self.run, self.export
@@ -207,27 +213,13 @@ def export_ctranslate2(
     finished = read_run(run)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    if sample and quantization != "none" and min_identical:
-        raise UserError(
-            f"{sample}: has no references to measure the cost of `{quantization}` with; leave "
-            "--sample out for the valid split, or add --force"
-        )
-    lines = read_sample(
-        finished.config.data,
-        sample,
-        finished.config.evaluation.bleu_tokenizer,
-        limit=_MAX_LINES if quantization == "none" else _MAX_LINES_QUANTIZED,
-    )
+    lines = read_proof_sample(finished, sample, quantization, min_identical)
     with open_aside(output) as folder:
         exported = _write_ctranslate2(finished, folder, quantization=quantization)
-        settings = _make_settings(finished)
+        settings = make_settings(finished)
         of_run = load_translator(run, overrides=settings, device=device)
         parity = compare(of_run, load_translator(folder, overrides=settings), lines)
-        if quantization == "none":
-            failure = parity.why_not_equal(min_identical)
-        else:
-            failure = parity.why_too_costly() if min_identical else None
-        note = ""
+        failure, note = parity.why_not_kept(quantization, min_identical), ""
         if failure is None:
             if finished.tokenizer.target_size >= MIN_VOCABULARY:
                 note = _add_vocabulary_map(finished, folder, lines, parity.export)
@@ -254,7 +246,7 @@ def _add_vocabulary_map(
     extent = f"{share:.2%} of the tokens of the references"
     if not path.exists():
         return f"{start}it has {extent}; {MIN_COVERAGE:.1%} are required"
-    mapped = load_translator(folder, overrides=_make_settings(finished))
+    mapped = load_translator(folder, overrides=make_settings(finished))
     assert isinstance(mapped.engine, CTranslate2Engine)
     mapped.engine.uses_vocabulary_map = True
     result, count = _translate(mapped, lines)[1], len(lines.lines)
@@ -349,13 +341,7 @@ def _write_ctranslate2(
     """Write the export without its parity, which is measured on the folder."""
     from mt.export.ctranslate2 import write_model
 
-    config = finished.config
-    longest = 2 * max(
-        finished.longest_source, length_limit(finished.longest_source, config.decoding)
-    )
-    positions = max(_MIN_POSITIONS, longest)
-    if config.model.positional == "learned":
-        positions = config.model.max_positions
+    config, positions = finished.config, count_positions(finished)
     write_model(
         folder,
         config.model,
@@ -382,6 +368,14 @@ def _write_ctranslate2(
     return exported
 
 
+def count_positions(finished: FinishedRun) -> int:
+    """Return the length of the longest sequence that an exported model supports."""
+    if finished.config.model.positional == "learned":
+        return finished.config.model.max_positions
+    source = finished.longest_source
+    return max(_MIN_POSITIONS, 2 * source, 2 * length_limit(source, finished.config.decoding))
+
+
 def export_huggingface(
     run: Path, output: Path, *, sample: Path | None = None, device: str = "auto"
 ) -> ExportResult:
@@ -406,7 +400,7 @@ def export_huggingface(
         else:
             write_marian(finished, folder)
             import_marian(folder, read_back)
-        of_run = load_translator(run, overrides=_make_settings(finished), device=device)
+        of_run = load_translator(run, overrides=make_settings(finished), device=device)
         exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=device)
         same_search = Translator(
             exported.engine,
@@ -424,10 +418,30 @@ def export_huggingface(
     return ExportResult(parity, failure)
 
 
-def _make_settings(finished: FinishedRun) -> list[str]:
+def make_settings(finished: FinishedRun) -> list[str]:
     """Return the overrides of a plain search between the languages of the valid split."""
     tags = finished.config.split_tags("valid").items()
     return [*PLAIN_SEARCH, *(f"decoding.{key}={tag}" for key, tag in tags if tag)]
+
+
+def read_proof_sample(
+    finished: FinishedRun, file: Path | None, quantization: Quantization, min_identical: float
+) -> ParitySample:
+    """Return the lines for the proof of an export; see `read_sample`.
+
+    Raises UserError if they have no references to measure the cost of a quantization with.
+    """
+    if file and quantization != "none" and min_identical:
+        raise UserError(
+            f"{file}: has no references to measure the cost of `{quantization}` with; leave "
+            "--sample out for the valid split, or add --force"
+        )
+    return read_sample(
+        finished.config.data,
+        file,
+        finished.config.evaluation.bleu_tokenizer,
+        limit=_MAX_LINES if quantization == "none" else _MAX_LINES_QUANTIZED,
+    )
 
 
 def read_sample(

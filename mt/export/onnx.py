@@ -1,0 +1,278 @@
+"""Export of a run to ONNX: an encoder and one step of the cached decoder, proven by onnxruntime.
+
+Axes as in `mt.model.transformer`, with L decoder layers and one row per sentence. The two files
+exchange these tensors:
+
+    encoder.onnx   source [B S] -> memory_keys [L B G S K], memory_values [L B G S V]
+    decoder.onnx   last_ids [B], source, memory_keys, memory_values, past_keys [L B G T K],
+                   past_values [L B G T V] -> logits [B V], keys and values of T + 1 tokens
+
+The first step takes BOS and a past of no tokens.
+"""
+
+import copy
+import logging
+import warnings
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mt.data.tokenizer import copy_tokenizer
+from mt.decoding.ctranslate2_engine import describe_unsupported
+from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
+from mt.errors import RunError, UserError, install_hint
+from mt.export.export import (
+    MIN_IDENTICAL,
+    PARITY_FILE,
+    ExportResult,
+    check_output_folder,
+    compare,
+    count_positions,
+    make_settings,
+    read_proof_sample,
+)
+from mt.files import open_aside, put_in_place, write_json
+from mt.model.attention import LayerCache
+from mt.model.transformer import DecoderState, Transformer
+from mt.runs import TOKENIZER_FOLDER, Quantization, check_run_folder
+from mt.special_ids import BOS, EOS, PAD, UNK
+
+ENCODER_FILE, DECODER_FILE, METADATA_FILE = "encoder.onnx", "decoder.onnx", "metadata.json"
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_GREEDY = (
+    "decoding.search=greedy",
+    "decoding.no_repeat_ngram=null",
+    "decoding.min_length_ratio=0.0",
+)
+MAX_BYTES = 2**31
+"""Limit of a protocol buffers message, and so of an ONNX file with its weights."""
+_INPUTS = ["last_ids", "source", "memory_keys", "memory_values", "past_keys", "past_values"]
+
+
+def export_onnx(
+    run: Path,
+    output: Path,
+    *,
+    quantization: Quantization = "none",
+    sample: Path | None = None,
+    device: str = "auto",
+    min_identical: float = MIN_IDENTICAL,
+) -> ExportResult:
+    """Export a run to the folder `output` in float32, or with weights in dynamic int8.
+
+    The run, on `device`, and onnxruntime on the CPU translate `sample` or the valid split by greedy
+    search. The folder is kept as by `export_ctranslate2`, and without quantization only if the
+    share `min_identical` of the lines has equal tokens. Raises UserError before anything is written
+    if a package is missing, the run cannot be exported, or `output` exists.
+    """
+    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
+        raise UserError(f"--to onnx needs {' and '.join(missing)}: {install_hint('onnx')}")
+    if quantization not in ("none", "int8"):
+        raise UserError(f"`--quantization {quantization}`: --to onnx has only `int8`")
+    check_run_folder(run)
+    if output.exists():
+        raise RunError(f"{output}: exists already; name a new folder")
+    check_output_folder(output)
+    finished = read_run(run)
+    if reason := describe_unsupported(finished.config.decoding):
+        raise UserError(reason)
+    size = sum(tensor.nbytes for tensor in finished.weights.values())
+    if size >= MAX_BYTES:
+        raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
+    lines = read_proof_sample(finished, sample, quantization, min_identical)
+    of_run = load_translator(run, overrides=[*make_settings(finished), *_GREEDY], device=device)
+    model = copy.deepcopy(cast(TorchEngine, of_run.engine).model).cpu()
+    positions = count_positions(finished)
+    model.reserve_positions(positions)
+    with open_aside(output) as folder:
+        logging.disable(logging.WARNING)  # exporter and quantizer warn about their own code
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                note = write_graphs(folder, model, quantization)
+        finally:
+            logging.disable(logging.NOTSET)
+        exported = copy.copy(of_run)
+        exported.engine = TorchEngine(
+            cast(Transformer, _OnnxModel(folder, positions)), torch.device("cpu")
+        )
+        parity = compare(of_run, exported, lines)
+        if quantization == "none":
+            tokens, others = (
+                [translation.alternatives[0].ids for translation in translator.stream(lines.lines)]
+                for translator in (of_run, exported)
+            )
+            parity = replace(parity, identical=sum(map(tuple.__eq__, tokens, others)))
+        failure = parity.why_not_kept(quantization, min_identical)
+        if failure is None:
+            copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
+            write_json(folder / PARITY_FILE, asdict(parity))
+            write_json(folder / METADATA_FILE, _describe(finished, quantization, positions))
+            put_in_place(folder, output)
+    return ExportResult(parity, failure, note)
+
+
+def _describe(finished: FinishedRun, quantization: Quantization, positions: int) -> dict[str, Any]:
+    """Return the contents of metadata.json, enough for the search of another program."""
+    config, tokenizer = finished.config, finished.tokenizer
+    return {
+        "source_language": config.data.source_language,
+        "target_language": config.data.target_language,
+        "quantization": quantization,
+        "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
+        "source_tags": tokenizer.source.tags,
+        "target_tags": tokenizer.target.tags,
+        "longest_source": finished.longest_source,
+        "positions": positions,
+        "max_length_ratio": config.decoding.max_length_ratio,
+        "max_length_extra": config.decoding.max_length_extra,
+        "tokenizer": tokenizer.fingerprint,
+        "weights": finished.weights_sha256,
+    }
+
+
+class EncoderGraph(nn.Module):
+    """Encoder, with the keys and values to which each decoder layer attends."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of a source."""
+        states = self.model.encode(source).states
+        pairs = [
+            layer.cross_attention.project_keys_values(states) for layer in self.model.decoder_layers
+        ]
+        keys, values = zip(*pairs, strict=True)
+        return torch.stack(keys), torch.stack(values)
+
+
+class DecoderGraph(EncoderGraph):
+    """One step of the decoder, from the keys and values of T tokens to those of T + 1."""
+
+    def forward(  # type: ignore[override]
+        self,
+        last_ids: Tensor,
+        source: Tensor,
+        memory_keys: Tensor,
+        memory_values: Tensor,
+        past_keys: Tensor,
+        past_values: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits, keys and values."""
+        heads = zip(memory_keys, memory_values, past_keys, past_values, strict=True)
+        caches = [_Cache(*of_layer) for of_layer in heads]
+        ancestry = torch.ones(len(source), 1, past_keys.shape[3], dtype=torch.bool)
+        state = DecoderState(cast(list[LayerCache], caches), source != PAD, ancestry)
+        logits = self.model.step(last_ids, state)
+        keys, values = [cache.keys for cache in caches], [cache.values for cache in caches]
+        return logits, torch.stack(keys), torch.stack(values)
+
+
+@dataclass
+class _Cache:
+    """Cache of one row per sentence, as `LayerCache` but without memory in reserve."""
+
+    memory_keys: Tensor
+    memory_values: Tensor
+    keys: Tensor
+    values: Tensor
+    records_attention = False
+
+    @property
+    def tokens(self) -> int:
+        return self.keys.shape[2]
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        self.keys = torch.cat((self.keys, keys), dim=2)
+        self.values = torch.cat((self.values, values), dim=2)
+
+
+def write_graphs(folder: Path, model: Transformer, quantization: Quantization) -> str:
+    """Write encoder and decoder, and return their size in one line."""
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    from onnxruntime.quantization import quantize_dynamic
+
+    source = torch.tensor([[UNK, UNK, EOS], [UNK, EOS, PAD]])
+    with torch.no_grad():
+        memory = EncoderGraph(model)(source)
+    # Sizes of 0 and 1 would be taken for constants, and equal ones for one axis.
+    past = [heads.new_zeros(*heads.shape[:3], 5, heads.shape[4]) for heads in memory]
+    inputs = dict(zip(_INPUTS, (torch.tensor([BOS, BOS]), source, *memory, *past), strict=True))
+    axes = {name: {1: "batch", 3: f"{name.split('_')[0]}_tokens"} for name in _INPUTS}
+    axes |= {"last_ids": {0: "batch"}, "source": {0: "batch", 1: "memory_tokens"}}
+    in_float32 = in_all = 0
+    for file, graph, taken, given in (
+        (ENCODER_FILE, EncoderGraph(model), _INPUTS[1:2], _INPUTS[2:4]),
+        (DECODER_FILE, DecoderGraph(model), _INPUTS, ["logits", "keys", "values"]),
+    ):
+        program = torch.onnx.export(
+            graph.eval(),
+            tuple(inputs[name] for name in taken),
+            input_names=taken,
+            output_names=given,
+            dynamic_shapes=tuple(axes[name] for name in taken),
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        ClearMetadataAndDocStringPass()(program.model)  # larger than the weights of a small model
+        proto, path = program.model_proto, folder / file
+        path.write_bytes(proto.SerializeToString())
+        if quantization == "int8":
+            quantize_dynamic(proto, path, per_channel=True)
+        in_float32 += proto.ByteSize()
+        in_all += path.stat().st_size
+    note = f"{ENCODER_FILE} and {DECODER_FILE}: {in_all:,} bytes"
+    return note if quantization == "none" else f"{note}, in float32 {in_float32:,}"
+
+
+class _OnnxModel(nn.Module):
+    """The methods of `Transformer` that greedy search calls, by onnxruntime on the CPU."""
+
+    def __init__(self, folder: Path, longest: int) -> None:
+        import onnxruntime
+
+        super().__init__()
+        self.longest = longest
+        self.encoder, self.decoder = (
+            onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+            for file in (ENCODER_FILE, DECODER_FILE)
+        )
+
+    def encode(self, source: Tensor) -> "_State":
+        """Return the state before the first step."""
+        ids = source.numpy()
+        keys, values = self.encoder.run(None, {"source": ids})
+        return _State([ids, keys, values, keys[:, :, :, :0], values[:, :, :, :0]])
+
+    def start(self, state: "_State", rows_per_sentence: int) -> "_State":
+        """Return the state itself."""
+        assert rows_per_sentence == 1, "beam search needs a cache of several rows"
+        return state
+
+    def step(self, last_ids: Tensor, state: "_State") -> Tensor:
+        """Append `last_ids` [B] to the state; return the logits [B V] of the next token."""
+        inputs = zip(_INPUTS, (last_ids.numpy(), *state.inputs), strict=True)
+        logits, *state.inputs[3:] = self.decoder.run(None, dict(inputs))
+        return torch.from_numpy(logits)
+
+
+@dataclass
+class _State:
+    """Inputs of the decoder other than the last tokens."""
+
+    inputs: list[NDArray[Any]]
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        ids, *heads = self.inputs
+        kept = sentences.numpy()
+        self.inputs = [ids[kept], *(array[:, kept] for array in heads)]
