@@ -62,7 +62,7 @@ def export(
             usage = "`argostranslate.package.install_from_path` installs it"
             export_model = export_argos
         elif to == "onnx":
-            usage, export_model = "onnxruntime loads encoder.onnx and decoder.onnx", export_onnx
+            usage, export_model = "the page in examples/browser translates with it", export_onnx
         result = export_model(
             run,
             folder,

@@ -133,7 +133,7 @@ def test_an_export_that_translates_otherwise_is_not_kept(
     ("arguments", "message"),
     [
         (("--quantization", "int16"), "`--quantization int16`: --to onnx has only `int8`"),
-        (("--output", "{0}/config.yaml"), "config.yaml: exists already; name a new folder"),
+        (("--output", "{0}/tokenizer"), "{0}/tokenizer: exists already; name a new folder"),
         (("--output", "{0}/none/onnx"), "there is no folder {0}/none to write it into"),
         (("--force",), "--force keeps a quantized export that costs more; add --quantization"),
         (("--quantization", "int8", "--sample", "{0}/config.yaml"), "has no references"),
