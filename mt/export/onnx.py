@@ -10,7 +10,6 @@ exchange these tensors:
 The first step takes BOS and a past of no tokens.
 """
 
-import copy
 import logging
 import warnings
 from dataclasses import asdict, dataclass, replace
@@ -26,12 +25,13 @@ from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError, install_hint
 from mt.export.export import (
     MIN_IDENTICAL,
     PARITY_FILE,
     ExportResult,
+    ParitySample,
     check_output_folder,
     compare,
     count_positions,
@@ -51,8 +51,7 @@ _GREEDY = (
     "decoding.no_repeat_ngram=null",
     "decoding.min_length_ratio=0.0",
 )
-MAX_BYTES = 2**31
-"""Limit of a protocol buffers message, and so of an ONNX file with its weights."""
+MAX_BYTES = 2**31  # of a protocol buffers message, and so of an ONNX file
 _INPUTS = ["last_ids", "source", "memory_keys", "memory_values", "past_keys", "past_values"]
 
 
@@ -87,28 +86,24 @@ def export_onnx(
     if size >= MAX_BYTES:
         raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
     lines = read_proof_sample(finished, sample, quantization, min_identical)
-    of_run = load_translator(run, overrides=[*make_settings(finished), *_GREEDY], device=device)
-    model = copy.deepcopy(cast(TorchEngine, of_run.engine).model).cpu()
-    positions = count_positions(finished)
-    model.reserve_positions(positions)
+    settings = [*make_settings(finished), *_GREEDY]
+    of_run = load_translator(run, overrides=settings, device=device)
+    # Activations in int8 have one scale for a batch, so that a line would depend on the others.
+    alone = [] if quantization == "none" else ["decoding.batch_size=1"]
+    exported = load_translator(run, overrides=[*settings, *alone], device="cpu")
+    model, positions = cast(TorchEngine, exported.engine).model, count_positions(finished)
     with open_aside(output) as folder:
         logging.disable(logging.WARNING)  # exporter and quantizer warn about their own code
         try:
             with warnings.catch_warnings(action="ignore"):
-                note = write_graphs(folder, model, quantization)
+                note = write_graphs(folder, model, positions, quantization)
         finally:
             logging.disable(logging.NOTSET)
-        exported = copy.copy(of_run)
-        exported.engine = TorchEngine(
-            cast(Transformer, _OnnxModel(folder, positions)), torch.device("cpu")
-        )
+        in_onnx = cast(Transformer, _OnnxModel(folder, positions))
+        exported.engine = TorchEngine(in_onnx, torch.device("cpu"))
         parity = compare(of_run, exported, lines)
         if quantization == "none":
-            tokens, others = (
-                [translation.alternatives[0].ids for translation in translator.stream(lines.lines)]
-                for translator in (of_run, exported)
-            )
-            parity = replace(parity, identical=sum(map(tuple.__eq__, tokens, others)))
+            parity = replace(parity, identical=_count_identical(of_run, exported, lines))
         failure = parity.why_not_kept(quantization, min_identical)
         if failure is None:
             copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
@@ -116,6 +111,12 @@ def export_onnx(
             write_json(folder / METADATA_FILE, _describe(finished, quantization, positions))
             put_in_place(folder, output)
     return ExportResult(parity, failure, note)
+
+
+def _count_identical(run: Translator, export: Translator, sample: ParitySample) -> int:
+    """Return the number of lines for which both find the same tokens."""
+    pairs = zip(run.stream(sample.lines), export.stream(sample.lines), strict=True)
+    return sum(one.alternatives[0].ids == other.alternatives[0].ids for one, other in pairs)
 
 
 def _describe(finished: FinishedRun, quantization: Quantization, positions: int) -> dict[str, Any]:
@@ -195,11 +196,14 @@ class _Cache:
         self.values = torch.cat((self.values, values), dim=2)
 
 
-def write_graphs(folder: Path, model: Transformer, quantization: Quantization) -> str:
-    """Write encoder and decoder, and return their size in one line."""
+def write_graphs(
+    folder: Path, model: Transformer, positions: int, quantization: Quantization
+) -> str:
+    """Write encoder and decoder for so many tokens, and return their size in one line."""
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     from onnxruntime.quantization import quantize_dynamic
 
+    model.reserve_positions(positions)
     source = torch.tensor([[UNK, UNK, EOS], [UNK, EOS, PAD]])
     with torch.no_grad():
         memory = EncoderGraph(model)(source)

@@ -41,7 +41,7 @@ def logits_of_steps(encoder: Any, decoder: Any) -> Tensor:
     keys, values = encoder(SOURCE)
     past, steps = (keys[:, :, :, :0], values[:, :, :, :0]), []
     for last_ids in TARGET_IN.T:
-        logits, *past = decoder(last_ids, SOURCE, keys, values, *past)  # type: ignore[assignment]
+        logits, *past = decoder(last_ids, SOURCE, keys, values, *past)
         steps.append(logits)
     return torch.stack(steps, dim=1)
 
@@ -67,8 +67,7 @@ def test_onnxruntime_computes_the_logits_of_the_model(positional: str, tmp_path:
     import onnxruntime
 
     model = build(positional)
-    model.reserve_positions(16)
-    write_graphs(tmp_path, model, "none")
+    write_graphs(tmp_path, model, 16, "none")
 
     def load(name: str) -> Any:
         session = onnxruntime.InferenceSession(tmp_path / name)
