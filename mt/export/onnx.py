@@ -67,9 +67,8 @@ def export_onnx(
     """Export a run to the folder `output` in float32, or with weights in dynamic int8.
 
     The run, on `device`, and onnxruntime on the CPU translate `sample` or the valid split by greedy
-    search. The folder is kept as by `export_ctranslate2`, and without quantization only if the
-    share `min_identical` of the lines has equal tokens. Raises UserError before anything is written
-    if a package is missing, the run cannot be exported, or `output` exists.
+    search. The folder is kept as by `export_ctranslate2`, but its lines are equal if their tokens
+    are. Raises UserError before anything is written where that raises it, or a package is missing.
     """
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise UserError(f"--to onnx needs {' and '.join(missing)}: {install_hint('onnx')}")
@@ -133,7 +132,6 @@ def _describe(finished: FinishedRun, quantization: Quantization, positions: int)
         "positions": positions,
         "max_length_ratio": config.decoding.max_length_ratio,
         "max_length_extra": config.decoding.max_length_extra,
-        "tokenizer": tokenizer.fingerprint,
         "weights": finished.weights_sha256,
     }
 
@@ -246,8 +244,10 @@ class _OnnxModel(nn.Module):
 
         super().__init__()
         self.longest = longest
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # `TorchEngine` has a thread for each batch
         self.encoder, self.decoder = (
-            onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+            onnxruntime.InferenceSession(folder / file, options, ["CPUExecutionProvider"])
             for file in (ENCODER_FILE, DECODER_FILE)
         )
 
