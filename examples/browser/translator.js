@@ -31,7 +31,7 @@ export class Translator {
 
   // Return the translation of a line, which is one sentence.
   async translate(line) {
-    return line.trim() ? this.target.decode(await this.search(this.source.encode(line))) : "";
+    return line.trim() && this.target.decode(await this.search(this.source.encode(line))).trim();
   }
 
   // Return the most probable token after each other, up to EOS or the length limit.
