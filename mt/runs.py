@@ -239,16 +239,17 @@ def read_verified_export(
     """Read export.json and verify the files of the model.
 
     Raises RunError where one is damaged, and unless the export is that of `run`, if given, in a
-    quantization. Without one, all lines of its proof must be translated alike.
+    quantization. Without one, all lines of its proof must be translated alike. Of an export alone,
+    `none` stands for any quantization.
     """
     if not is_exported(folder):
         raise RunError(f"there is no export in {folder}")
     exported = read_exported(folder)
+    if exported.quantization != quantization and (run is not None or quantization != "none"):
+        raise RunError(f"{folder} is quantized as `{exported.quantization}`, not `{quantization}`")
     if run is not None:
         if (exported.weights, exported.tokenizer) != (run.sha256, run.tokenizer):
             raise RunError(f"{folder} is an export of other weights")
-        if exported.quantization != quantization:
-            raise RunError(f"{folder} is quantized as `{exported.quantization}`")
         parity = exported.parity
         if quantization == "none" and (not parity or parity["identical"] != parity["sentences"]):
             raise RunError(f"{folder} translates some lines otherwise than the run")
@@ -263,8 +264,8 @@ def read_verified_export(
 
 def exported_details(folder: Path) -> list[Path]:
     """Return the files that CTranslate2 reads besides model.bin: config, vocabularies and map."""
-    files = [folder / "config.json", *sorted(folder.glob("*_vocabulary.json"))]
-    return [*files, *folder.glob(VOCABULARY_MAP)]
+    vocabularies = sorted(folder.glob("*_vocabulary.json"))
+    return [folder / "config.json", *vocabularies, *folder.glob(VOCABULARY_MAP)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,30 +47,25 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
+    from mt.export import export as exports
     from mt.export.argos import SUFFIX, export_argos
-    from mt.export.export import MIN_IDENTICAL, export_ctranslate2, export_huggingface
     from mt.export.onnx import export_onnx
 
     name = to if quantization == "none" else f"{to}-{quantization}"
     folder = output or run / (f"{name}{SUFFIX}" if to == "argos" else name)
-    if to == "huggingface":
-        result = export_huggingface(run, folder, sample=sample, device=device)
-        usage = "AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it"
-    else:
-        usage, export_model = f"`mt translate {folder}` translates with it", export_ctranslate2
-        if to == "argos":
-            usage = "`argostranslate.package.install_from_path` installs it"
-            export_model = export_argos
-        elif to == "onnx":
-            usage, export_model = "the page in examples/browser translates with it", export_onnx
-        result = export_model(
-            run,
-            folder,
-            quantization=quantization,
-            sample=sample,
-            device=device,
-            min_identical=0.0 if force else MIN_IDENTICAL,
-        )
+    formats = {
+        "ctranslate2": (exports.export_ctranslate2, f"`mt translate {folder}` translates with it"),
+        "huggingface": (
+            exports.export_huggingface,
+            "AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it",
+        ),
+        "argos": (export_argos, "`argostranslate.package.install_from_path` installs it"),
+        "onnx": (export_onnx, "the page in examples/browser translates with it"),
+    }
+    export_model, usage = formats[to]
+    limit = 0.0 if force else exports.MIN_IDENTICAL
+    options = exports.ExportOptions(quantization, sample, device, limit)
+    result = export_model(run, folder, options)
     typer.echo(result.parity.as_text())
     if result.note:
         typer.echo(result.note)

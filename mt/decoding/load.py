@@ -150,22 +150,20 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
 def _open_alone(stored: StoredModel, device: str) -> CTranslate2Engine:
     """Load the export that does all searches: `stored` itself, or the quantized one in a run."""
     require_ctranslate2()
-    decoding = stored.config.decoding
-    setting = f"`decoding.quantization: {decoding.quantization}`"
+    decoding, run = stored.config.decoding, stored.record
     if reason := describe_unsupported(decoding):
         raise UserError(reason)
-    record = None if stored.record.is_of_export else stored.record
-    if record is not None:
-        if record.is_of_checkpoint:
-            raise UserError(f"{stored.path}: the training has not finished, and has no export")
-        if decoding.engine == "torch":
-            raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
-    folder = stored.path if record is None else export_folder(stored.path, decoding.quantization)
+    setting = f"`decoding.quantization: {decoding.quantization}`"
+    if run.is_of_export:
+        return _open_export(stored.path, stored.tokenizer, device, None, decoding.quantization)
+    if run.is_of_checkpoint:
+        raise UserError(f"{stored.path}: the training has not finished, and has no export")
+    if decoding.engine == "torch":
+        raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
+    folder = export_folder(stored.path, decoding.quantization)
     try:
-        return _open_export(folder, stored.tokenizer, device, record, decoding.quantization)
+        return _open_export(folder, stored.tokenizer, device, run, decoding.quantization)
     except RunError as error:
-        if record is None:
-            raise
         command = f"mt export {stored.path} --to ctranslate2 --quantization {decoding.quantization}"
         raise UserError(f"{setting}: {error}; `{command}` writes one") from None
 
@@ -174,16 +172,11 @@ def _open_export(
     folder: Path,
     tokenizer: Tokenizer,
     device: str,
-    run: ModelRecord | None = None,
+    run: ModelRecord | None,
     quantization: Quantization = "none",
 ) -> CTranslate2Engine:
     """Verify and load an exported model; it must be that of `run` in a quantization, if given."""
     exported = read_verified_export(folder, run, quantization)
-    if quantization not in ("none", exported.quantization):
-        raise UserError(
-            f"`decoding.quantization: {quantization}`: the export {folder} has another; leave the "
-            "key out"
-        )
     require_ctranslate2()
     return CTranslate2Engine(
         folder, device=device, tokenizer=tokenizer, positions=exported.positions

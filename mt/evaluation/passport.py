@@ -22,6 +22,7 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
+    ModelRecord,
     exported_details,
     is_exported,
 )
@@ -57,7 +58,8 @@ def list_model_files(run: Path, ensemble: Sequence[Path] = ()) -> Iterator[Input
         if is_exported(member):
             paths = [member / EXPORTED_MODEL, member / EXPORT_FILE, *exported_details(member)]
         else:
-            paths = [member / WEIGHTS_FILE, member / MODEL_FILE]
+            weights = ModelRecord.read(member).folder / WEIGHTS_FILE
+            paths = [weights, member / MODEL_FILE]
         yield from (("model", path) for path in paths)
         yield "config", member / CONFIG_FILE
     yield from (("tokenizer", path) for path in sorted((run / TOKENIZER_FOLDER).glob("*")))

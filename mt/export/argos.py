@@ -12,18 +12,19 @@ import sentencepiece
 from mt.data.normalization import list_rules, normalize_source
 from mt.data.sentencepiece_model import with_rules
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
-from mt.decoding.load import FinishedRun, read_run
-from mt.errors import RunError, UserError, listed
+from mt.decoding.load import FinishedRun
+from mt.errors import UserError, listed
 from mt.export.export import (
     MIN_IDENTICAL,
+    ExportOptions,
     ExportResult,
+    begin_export,
     evaluate_sample,
     export_ctranslate2,
-    read_sample,
 )
 from mt.files import open_aside, read_json, replace_file, write_json
 from mt.languages import base_language, code_parts, language_name
-from mt.runs import EXPORTED_MODEL, Quantization, check_run_folder, exported_details
+from mt.runs import EXPORTED_MODEL, exported_details
 
 SUFFIX = ".argosmodel"
 _CODES = """
@@ -55,47 +56,26 @@ def find_code(language: str) -> str:
     return next((_VARIANTS[v] for part in more if (v := f"{code} {part}") in _VARIANTS), code)
 
 
-def export_argos(
-    run: Path,
-    output: Path,
-    *,
-    quantization: Quantization = "none",
-    sample: Path | None = None,
-    device: str = "auto",
-    min_identical: float = MIN_IDENTICAL,
-) -> ExportResult:
+def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResult:
     """Export a run to the package `output` with the export to CTranslate2 and its proof.
 
     The package is kept only if tokens and text of the sample are those of the run as well. It has
     no sentence splitter: Argos Translate downloads that of the source language. Raises UserError
     before anything is written if the run cannot be exported, or `output` exists.
     """
-    check_run_folder(run)
     if output.suffix != SUFFIX:
         raise UserError(f"{output}: name a file {SUFFIX}")
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
-    if output.exists():
-        raise RunError(f"{output}: exists already; name a new file")
-    finished = read_run(run)
+    finished, lines = begin_export(run, output, options)
     data, tokenizer = finished.config.data, finished.tokenizer
     codes = find_code(data.source_language), find_code(data.target_language)
     if tags := {**tokenizer.source.tags, **tokenizer.target.tags}:
         raise UserError(f"Argos Translate cannot put {listed([*tags][:3])} in front of a line")
     with open_aside(output.with_suffix("")) as folder:
         exported, package = folder / "ctranslate2", folder / f"translate-{codes[0]}_{codes[1]}"
-        result = export_ctranslate2(
-            run,
-            exported,
-            quantization=quantization,
-            sample=sample,
-            device=device,
-            min_identical=min_identical,
-        )
+        result = export_ctranslate2(run, exported, options)
         if result.failure is not None:
             return result
         _write_package(finished, exported, package)
-        lines = read_sample(data, sample, finished.config.evaluation.bleu_tokenizer)
         translations = _translate(package, lines.lines)
         expected = _translate_exported(exported, tokenizer, lines.lines)
         same = sum(map(str.__eq__, translations, expected))

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mt.config import DataConfig
+from mt.config import Config
 from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
-from mt.config.loading import dump_config, load_config
+from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
@@ -85,6 +85,19 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Number format of an export, and the proof by which it is kept."""
+
+    quantization: Quantization = "none"
+    sample: Path | None = None
+    """Text in the source language for both models; None: the run's valid split."""
+    device: str = "auto"
+    """Device of the run."""
+    min_identical: float = MIN_IDENTICAL
+    """Share of lines with equal translations; 0 keeps a quantization whatever it costs."""
+
+
+@dataclass(frozen=True, slots=True)
 class ParitySample:
     """Lines for both models to translate."""
 
@@ -127,33 +140,26 @@ class Parity:
     """sacreBLEU signature of the BLEU scores; empty without references."""
     worst: tuple[DifferentLine, ...]
 
-    def why_not_equal(self, min_identical: float = MIN_IDENTICAL) -> str | None:
-        """Return in one line why the models are not equal, or None if they are."""
-        share = self.identical / self.sentences
-        if share < min_identical:
+    def why_not_kept(self, options: ExportOptions) -> str | None:
+        """Return in one line why an export is not kept, or None if it is.
+
+        Without a quantization the translations must be equal; with one it may cost little.
+        """
+        share, limit = self.identical / self.sentences, options.min_identical
+        if options.quantization == "none" and share < limit:
             return (
                 f"{self.identical} of {self.sentences} lines have equal translations, {share:.1%}; "
-                f"at least {min_identical:.1%} are required"
+                f"at least {limit:.1%} are required"
             )
-        if self.run.bleu is not None and self.export.bleu is not None:
-            difference = self.export.bleu - self.run.bleu
-            if abs(difference) >= MAX_BLEU_DIFFERENCE:
-                return f"BLEU differs by {difference:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
-        return None
-
-    def why_not_kept(self, quantization: Quantization, min_identical: float) -> str | None:
-        """Return in one line why an export is not kept, or None; 0 keeps any quantization."""
-        if quantization == "none":
-            return self.why_not_equal(min_identical)
-        return self.why_too_costly() if min_identical else None
-
-    def why_too_costly(self) -> str | None:
-        """Return in one line the cost of a quantization if it is over the limits, or None."""
         before, after = self.run, self.export
-        assert before.bleu is not None and before.chrf is not None
-        assert after.bleu is not None and after.chrf is not None
+        if before.bleu is None or before.chrf is None or after.bleu is None or after.chrf is None:
+            return None
         bleu, chrf = round(before.bleu - after.bleu, 2), round(before.chrf - after.chrf, 2)
-        if bleu <= MAX_BLEU_COST and chrf <= MAX_CHRF_COST:
+        if options.quantization == "none":
+            if abs(after.bleu - before.bleu) < MAX_BLEU_DIFFERENCE:
+                return None
+            return f"BLEU differs by {-bleu:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
+        if not limit or (bleu <= MAX_BLEU_COST and chrf <= MAX_CHRF_COST):
             return None
         return (
             f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
@@ -187,39 +193,25 @@ class ExportResult:
     """A further result in one line."""
 
 
-def export_ctranslate2(
-    run: Path,
-    output: Path,
-    *,
-    quantization: Quantization = "none",
-    sample: Path | None = None,
-    device: str = "auto",
-    min_identical: float = MIN_IDENTICAL,
-) -> ExportResult:
+def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> ExportResult:
     """Export a run to the CTranslate2 model `output`, with a map of a large target vocabulary.
 
-    Run, on `device`, and export translate `sample`, a text in the source language, or the run's
-    valid split. Without quantization the export is kept only if the share `min_identical` of the
-    translations is equal; with it, only if it costs at most MAX_BLEU_COST and MAX_CHRF_COST, or if
-    `min_identical` is 0. An earlier export at `output` is replaced. Raises UserError before
-    anything is written if the run cannot be exported, `output` holds other files, or there is no
-    sample.
+    Both models translate the sample. Without quantization the export is kept only if the share
+    `min_identical` of the translations is equal; with it, only if it costs at most MAX_BLEU_COST
+    and MAX_CHRF_COST, or if `min_identical` is 0. An earlier export at `output` is replaced. Raises
+    UserError before anything is written if the run cannot be exported, `output` holds other files,
+    or there is no sample.
     """
     require_ctranslate2()
-    check_run_folder(run)
-    check_output_folder(output)
-    if sample and resolved(sample).is_relative_to(resolved(output)):
-        raise UserError(f"{sample}: is in {output}, which would be replaced")
-    finished = read_run(run)
+    finished, lines = begin_export(run, output, options, is_replaced=True)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    lines = read_proof_sample(finished, sample, quantization, min_identical)
     with open_aside(output) as folder:
-        exported = _write_ctranslate2(finished, folder, quantization=quantization)
+        exported = _write_ctranslate2(finished, folder, quantization=options.quantization)
         settings = make_settings(finished)
-        of_run = load_translator(run, overrides=settings, device=device)
+        of_run = load_translator(run, overrides=settings, device=options.device)
         parity = compare(of_run, load_translator(folder, overrides=settings), lines)
-        failure, note = parity.why_not_kept(quantization, min_identical), ""
+        failure, note = parity.why_not_kept(options), ""
         if failure is None:
             if finished.tokenizer.target_size >= MIN_VOCABULARY:
                 note = _add_vocabulary_map(finished, folder, lines, parity.export)
@@ -227,6 +219,57 @@ def export_ctranslate2(
             write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
             put_in_place(folder, output)
     return ExportResult(parity, failure, note)
+
+
+def begin_export(
+    run: Path, output: Path, options: ExportOptions, *, is_replaced: bool = False
+) -> tuple[FinishedRun, ParitySample]:
+    """Read a run and the lines of the proof: the first ones of a text, or of the valid split.
+
+    Blank lines are skipped. Raises UserError if the run has not finished, there is no line, or none
+    with a reference to measure the cost of a quantization; and unless `output` is free, or with
+    `is_replaced` an earlier export, with or without its scores.
+    """
+    check_run_folder(run)
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
+    if output.exists():
+        if not is_replaced:
+            raise RunError(f"{output}: exists already; name another --output")
+        _check_earlier_export(output)
+    if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
+        raise UserError(f"{options.sample}: is in {output}, which would be replaced")
+    finished = read_run(run, overrides=["decoding.quantization=none"])
+    return finished, _read_sample(finished.config, options)
+
+
+def _read_sample(config: Config, options: ExportOptions) -> ParitySample:
+    file, quantization = options.sample, options.quantization
+    if file and quantization != "none" and options.min_identical:
+        raise UserError(
+            f"{file}: has no references to measure the cost of `{quantization}` with; leave "
+            "--sample out for the valid split, or add --force"
+        )
+    origin = "the valid split" if file is None else str(file)
+    hint = "give a text in the source language with --sample FILE"
+    try:
+        if file is not None:
+            pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
+        else:
+            pairs = list(open_split(config.data, "valid").pairs())
+    except (DataError, OSError) as error:
+        raise UserError(f"{error}; {hint}") from error
+    limit = _MAX_LINES if quantization == "none" else _MAX_LINES_QUANTIZED
+    pairs = [pair for pair in pairs if pair.source.strip()][:limit]
+    if not pairs:
+        raise UserError(f"{origin}: has no line to translate; {hint}")
+    return ParitySample(
+        tuple(pair.source for pair in pairs),
+        tuple(pair.target for pair in pairs) if file is None else None,
+        target_language=config.data.target_language,
+        bleu_tokenizer=config.evaluation.bleu_tokenizer,
+        origin=origin,
+    )
 
 
 def _add_vocabulary_map(
@@ -292,9 +335,8 @@ def _export_trained(
         return
     _logger.info("%s: exporting to %s, which translates faster on a CPU", run, folder.name)
     try:
-        result = export_ctranslate2(
-            run, folder, quantization=quantization, device="cpu", min_identical=1.0
-        )
+        options = ExportOptions(quantization, device="cpu", min_identical=1.0)
+        result = export_ctranslate2(run, folder, options)
     except (UserError, OSError, RuntimeError, ValueError) as error:
         _logger.warning("%s: not exported: %s", run, error)
         return
@@ -316,12 +358,8 @@ def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str
     return describe_unsupported(decoding)
 
 
-def check_output_folder(output: Path) -> None:
-    """Raise UserError unless `output` is free, or an earlier export, with or without its scores."""
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
-    if not output.exists():
-        return
+def _check_earlier_export(output: Path) -> None:
+    """Raise UserError unless a folder is an earlier export, or empty."""
     if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
@@ -351,7 +389,6 @@ def _write_ctranslate2(
         quantization=None if quantization == "none" else quantization,
     )
     copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-    config = load_config(finished.folder / CONFIG_FILE, overrides=["decoding.quantization=none"])
     write_text(folder / CONFIG_FILE, dump_config(config))
     exported = Exported(
         kind="ctranslate2",
@@ -361,7 +398,6 @@ def _write_ctranslate2(
         weights=finished.weights_sha256,
         tokenizer=finished.tokenizer.fingerprint,
         model=hash_file(folder / EXPORTED_MODEL),
-        details={path.name: hash_file(path) for path in exported_details(folder)},
         line_shape=finished.line_shape,
     )
     write_exported(folder, exported)
@@ -376,22 +412,15 @@ def count_positions(finished: FinishedRun) -> int:
     return max(_MIN_POSITIONS, 2 * source, 2 * length_limit(source, finished.config.decoding))
 
 
-def export_huggingface(
-    run: Path, output: Path, *, sample: Path | None = None, device: str = "auto"
-) -> ExportResult:
+def export_huggingface(run: Path, output: Path, options: ExportOptions) -> ExportResult:
     """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
 
-    The folder is read back as by `mt import`, without transformers, and translates `sample`, or
-    the run's valid split, with the run's search settings. It is kept, with the comparison in
-    parity.json, only if the translations are equal. Raises UserError before anything is written
-    if the run cannot be exported, `output` exists, or there is no sample.
+    The folder is read back as by `mt import`, without transformers, and translates the sample with
+    the run's search settings. It is kept, with the comparison in parity.json, only if the
+    translations are equal. Raises UserError before anything is written if the run cannot be
+    exported, `output` exists, or there is no sample.
     """
-    check_run_folder(run)
-    if output.exists():
-        raise RunError(f"{output}: exists already; name a new folder")
-    check_output_folder(output)
-    finished = read_run(run)
-    lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
+    finished, lines = begin_export(run, output, options)
     with open_aside(output) as temporary:
         folder, read_back = temporary / "model", temporary / "read_back"
         if finished.config.model.positional == "fairseq":
@@ -400,8 +429,8 @@ def export_huggingface(
         else:
             write_marian(finished, folder)
             import_marian(folder, read_back)
-        of_run = load_translator(run, overrides=make_settings(finished), device=device)
-        exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=device)
+        of_run = load_translator(run, overrides=make_settings(finished), device=options.device)
+        exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=options.device)
         same_search = Translator(
             exported.engine,
             exported.tokenizer,
@@ -411,7 +440,7 @@ def export_huggingface(
             line_shape=finished.line_shape,
         )
         parity = compare(of_run, same_search, lines)
-        failure = parity.why_not_equal()
+        failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
             put_in_place(folder, output)
@@ -422,54 +451,6 @@ def make_settings(finished: FinishedRun) -> list[str]:
     """Return the overrides of a plain search between the languages of the valid split."""
     tags = finished.config.split_tags("valid").items()
     return [*PLAIN_SEARCH, *(f"decoding.{key}={tag}" for key, tag in tags if tag)]
-
-
-def read_proof_sample(
-    finished: FinishedRun, file: Path | None, quantization: Quantization, min_identical: float
-) -> ParitySample:
-    """Return the lines for the proof of an export; see `read_sample`.
-
-    Raises UserError if they have no references to measure the cost of a quantization with.
-    """
-    if file and quantization != "none" and min_identical:
-        raise UserError(
-            f"{file}: has no references to measure the cost of `{quantization}` with; leave "
-            "--sample out for the valid split, or add --force"
-        )
-    return read_sample(
-        finished.config.data,
-        file,
-        finished.config.evaluation.bleu_tokenizer,
-        limit=_MAX_LINES if quantization == "none" else _MAX_LINES_QUANTIZED,
-    )
-
-
-def read_sample(
-    data: DataConfig, file: Path | None, bleu_tokenizer: str, limit: int = _MAX_LINES
-) -> ParitySample:
-    """Return the first lines of `file`, or of a config's valid split with its references.
-
-    Blank lines are skipped. Raises UserError if there is no line.
-    """
-    origin = "the valid split" if file is None else str(file)
-    hint = "give a text in the source language with --sample FILE"
-    try:
-        if file is not None:
-            pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
-        else:
-            pairs = list(open_split(data, "valid").pairs())
-    except (DataError, OSError) as error:
-        raise UserError(f"{error}; {hint}") from error
-    pairs = [pair for pair in pairs if pair.source.strip()][:limit]
-    if not pairs:
-        raise UserError(f"{origin}: has no line to translate; {hint}")
-    return ParitySample(
-        tuple(pair.source for pair in pairs),
-        tuple(pair.target for pair in pairs) if file is None else None,
-        target_language=data.target_language,
-        bleu_tokenizer=bleu_tokenizer,
-        origin=origin,
-    )
 
 
 def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity:

@@ -23,25 +23,24 @@ from torch import Tensor, nn
 
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
-from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.load import FinishedRun
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
-from mt.errors import RunError, UserError, install_hint
+from mt.errors import UserError, install_hint
 from mt.export.export import (
-    MIN_IDENTICAL,
     PARITY_FILE,
+    ExportOptions,
     ExportResult,
     ParitySample,
-    check_output_folder,
+    begin_export,
     compare,
     count_positions,
     make_settings,
-    read_proof_sample,
 )
 from mt.files import open_aside, put_in_place, write_json
 from mt.model.attention import LayerCache
 from mt.model.transformer import DecoderState, Transformer
-from mt.runs import TOKENIZER_FOLDER, Quantization, check_run_folder
+from mt.runs import TOKENIZER_FOLDER, Quantization
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 ENCODER_FILE, DECODER_FILE, METADATA_FILE = "encoder.onnx", "decoder.onnx", "metadata.json"
@@ -55,38 +54,26 @@ MAX_BYTES = 2**31  # of a protocol buffers message, and so of an ONNX file
 _INPUTS = ["last_ids", "source", "memory_keys", "memory_values", "past_keys", "past_values"]
 
 
-def export_onnx(
-    run: Path,
-    output: Path,
-    *,
-    quantization: Quantization = "none",
-    sample: Path | None = None,
-    device: str = "auto",
-    min_identical: float = MIN_IDENTICAL,
-) -> ExportResult:
+def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult:
     """Export a run to the folder `output` in float32, or with weights in dynamic int8.
 
-    The run, on `device`, and onnxruntime on the CPU translate `sample` or the valid split by greedy
-    search. The folder is kept as by `export_ctranslate2`, but its lines are equal if their tokens
-    are. Raises UserError before anything is written where that raises it, or a package is missing.
+    The run and onnxruntime on the CPU translate the sample by greedy search. The folder is kept as
+    by `export_ctranslate2`, but its lines are equal if their tokens are. Raises UserError before
+    anything is written where that raises it, or a package is missing.
     """
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise UserError(f"--to onnx needs {' and '.join(missing)}: {install_hint('onnx')}")
+    quantization = options.quantization
     if quantization not in ("none", "int8"):
         raise UserError(f"`--quantization {quantization}`: --to onnx has only `int8`")
-    check_run_folder(run)
-    if output.exists():
-        raise RunError(f"{output}: exists already; name a new folder")
-    check_output_folder(output)
-    finished = read_run(run)
+    finished, lines = begin_export(run, output, options)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
     size = sum(tensor.nbytes for tensor in finished.weights.values())
     if size >= MAX_BYTES:
         raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
-    lines = read_proof_sample(finished, sample, quantization, min_identical)
     settings = [*make_settings(finished), *_GREEDY]
-    of_run = load_translator(run, overrides=settings, device=device)
+    of_run = load_translator(run, overrides=settings, device=options.device)
     # Activations in int8 have one scale for a batch, so that a line would depend on the others.
     alone = [] if quantization == "none" else ["decoding.batch_size=1"]
     exported = load_translator(run, overrides=[*settings, *alone], device="cpu")
@@ -103,7 +90,7 @@ def export_onnx(
         parity = compare(of_run, exported, lines)
         if quantization == "none":
             parity = replace(parity, identical=_count_identical(of_run, exported, lines))
-        failure = parity.why_not_kept(quantization, min_identical)
+        failure = parity.why_not_kept(options)
         if failure is None:
             copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
             write_json(folder / PARITY_FILE, asdict(parity))

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,15 +20,19 @@ from mt.decoding.ctranslate2_engine import count_cores, describe_unsupported
 from mt.decoding.load import StoredModel, require_ctranslate2
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
+from mt.evaluation.passport import list_model_files
 from mt.runs import CONFIG_FILE, Quantization, export_folder, read_exported, read_verified_export
-
-_ENGINE_KEYS = ("decoding.engine=", "decoding.quantization=")
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Speed of one process, from text to text, with the search that the run is set to."""
+class EngineSpeed:
+    """Speed of an engine on some cores, from text to text, with the search of the run."""
 
+    engine: str
+    quantization: Quantization
+    cores: int
+    disk_mib: float
+    """Size of the files of the model."""
     words_per_second: float
     """Words of the source between spaces."""
     sentences_per_second: float
@@ -36,17 +40,6 @@ class Timing:
     """Time from the start of the process to a loaded model, imports included."""
     peak_memory_mib: float | None
     """Largest resident set; None if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSpeed:
-    """Speed of an engine on some cores, and the size of its files."""
-
-    engine: str
-    quantization: Quantization
-    cores: int
-    disk_mib: float
-    timing: Timing
 
 
 def measure_engines(
@@ -57,23 +50,23 @@ def measure_engines(
     These are PyTorch and the exports in the run, or an export alone if `run` is one. On another
     device than the CPU it is PyTorch alone. Raises UserError if a process fails.
     """
-    overrides = [text for text in overrides if not text.startswith(_ENGINE_KEYS)]
     cores = sorted({1, count_cores()}) if device == "cpu" else [count_cores()]
     jobs = [(*engine, count) for engine in _list_engines(run, overrides, device) for count in cores]
     speeds = []
     for folder, engine, quantization, count in tqdm(jobs, "engines", disable=None):
-        settings = [*overrides, *(IN_TORCH if engine == "torch" else ())]
+        # For PyTorch; an export is its own engine in any case.
+        settings = [device, str(time.monotonic()), *overrides, *IN_TORCH]
         done = subprocess.run(
-            [sys.executable, "-m", __name__, folder, device, str(time.monotonic()), *settings],
+            [sys.executable, "-m", __name__, folder, *settings],
             env={**os.environ, "OMP_NUM_THREADS": str(count)},
             stdout=subprocess.PIPE,
             check=False,
         )
         if done.returncode:
             raise UserError(f"{folder}: the process that translates with it has failed")
-        disk = sum(path.stat().st_size for path in _list_files(folder, engine)) / 2**20
-        timing = Timing(**json.loads(done.stdout))
-        speeds.append(EngineSpeed(engine, quantization, count, disk, timing))
+        files = [path for _, path in list_model_files(folder) if path.exists()]
+        disk = sum(path.stat().st_size for path in files) / 2**20
+        speeds.append(EngineSpeed(engine, quantization, count, disk, **json.loads(done.stdout)))
     return speeds
 
 
@@ -97,20 +90,13 @@ def _list_engines(
             yield folder, "ctranslate2", quantization
 
 
-def _list_files(folder: Path, engine: str) -> Iterator[Path]:
-    """Yield the files that a model is read from."""
-    patterns = ["*.safetensors"] if engine == "torch" else ["model.bin", "*.json"]
-    for pattern in (*patterns, CONFIG_FILE, "tokenizer/*"):
-        yield from folder.glob(pattern)
-
-
 def time_translation(
-    run: Path, *, overrides: Sequence[str], device: str, started_at: float
-) -> Timing:
+    run: Path, device: str, started_at: float, overrides: Sequence[str]
+) -> dict[str, float | None]:
     """Load a model and translate the first test split of its config, after a batch in advance.
 
     The process started at `started_at` by the monotonic clock, and keeps to `OMP_NUM_THREADS`
-    cores.
+    cores. Returns the last values of `EngineSpeed`.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: count_cores()])
@@ -123,17 +109,18 @@ def time_translation(
     started_at = time.perf_counter()
     translator.translate(lines)
     seconds = time.perf_counter() - started_at
-    words = sum(len(line.split()) for line in lines)
     # Unlike that of `getrusage`, this peak does not include the parent before the start.
     status = Path("/proc/self/status")
     peak = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    memory = int(peak[1]) / 2**10 if peak else None
-    return Timing(words / seconds, len(lines) / seconds, load_seconds, memory)
+    return {
+        "words_per_second": sum(len(line.split()) for line in lines) / seconds,
+        "sentences_per_second": len(lines) / seconds,
+        "load_seconds": load_seconds,
+        "peak_memory_mib": int(peak[1]) / 2**10 if peak else None,
+    }
 
 
 if __name__ == "__main__":
     folder, device, started_at, *settings = sys.argv[1:]
-    timing = time_translation(
-        Path(folder), overrides=settings, device=device, started_at=float(started_at)
-    )
-    sys.stdout.write(json.dumps(asdict(timing)))
+    values = time_translation(Path(folder), device, float(started_at), settings)
+    sys.stdout.write(json.dumps(values))

@@ -55,7 +55,7 @@ def test_a_package_has_metadata_model_and_tokenizer(run: Path, program: Program)
     assert argos.encode(lines) == expected
     assert not [path for path in run.iterdir() if path.name.startswith(".argos")]
     status, _, err = program("export", run, *ARGOS)
-    assert (status, err) == (2, f"error: {output}: exists already; name a new file\n")
+    assert (status, err) == (2, f"error: {output}: exists already; name another --output\n")
 
 
 def test_a_quantized_package_passes_the_same_gate(run: Path, program: Program) -> None:
@@ -81,7 +81,7 @@ def test_a_package_with_other_tokens_is_not_kept(
     ("output", "message"),
     [
         ("out", "out: name a file .argosmodel"),
-        ("folder.argosmodel", "folder.argosmodel: exists already; name a new file"),
+        ("folder.argosmodel", "folder.argosmodel: exists already; name another --output"),
         ("none/x.argosmodel", "there is no folder"),
     ],
 )

@@ -13,7 +13,14 @@ from mt.decoding.load import OLDEST_CTRANSLATE2, require_ctranslate2
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.export import ctranslate2
-from mt.export.export import ModelResult, Parity, ParitySample, compare, export_ctranslate2
+from mt.export.export import (
+    ExportOptions,
+    ModelResult,
+    Parity,
+    ParitySample,
+    compare,
+    export_ctranslate2,
+)
 from tests.factories import Program
 
 
@@ -127,13 +134,17 @@ def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> N
     sample.write_text("".join(f"{line}\n" for line in lines))
     statuses = {line.status for line in load_translator(run, device="cpu").stream(lines)}
     assert "repeated" in statuses
-    result = export_ctranslate2(run, tmp_path / "exported", sample=sample, device="cpu")
+    result = export_ctranslate2(
+        run, tmp_path / "exported", ExportOptions(sample=sample, device="cpu")
+    )
     assert result.failure is None
     assert result.parity.identical == 60
 
 
 def test_a_quantized_export_records_its_difference(run: Path, tmp_path: Path) -> None:
-    result = export_ctranslate2(run, tmp_path / "small", quantization="int8", device="cpu")
+    result = export_ctranslate2(
+        run, tmp_path / "small", ExportOptions(quantization="int8", device="cpu")
+    )
     assert result.failure is None
     record = json.loads((tmp_path / "small" / "export.json").read_text())
     assert record["quantization"] == "int8"
@@ -147,7 +158,7 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
 ) -> None:
     output = tmp_path / "out"
     if exported:
-        assert export_ctranslate2(run, output, device="cpu").failure is None
+        assert export_ctranslate2(run, output, ExportOptions(device="cpu")).failure is None
     there = sorted(tmp_path.rglob("*"))
     _damage_exports(monkeypatch)
     options = ("--to", "ctranslate2", "--output", output, "--device", "cpu")
@@ -160,17 +171,17 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
 
 def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    export_ctranslate2(run, output, quantization="int8", device="cpu")
+    export_ctranslate2(run, output, ExportOptions(quantization="int8", device="cpu"))
     small = (output / "model.bin").stat().st_size
-    assert export_ctranslate2(run, output, device="cpu").failure is None
+    assert export_ctranslate2(run, output, ExportOptions(device="cpu")).failure is None
     assert (output / "model.bin").stat().st_size > small
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
     (output / "mine.txt").write_text("kept")
     with pytest.raises(UserError, match=r"also holds `mine\.txt`"):
-        export_ctranslate2(run, output)
+        export_ctranslate2(run, output, ExportOptions())
     (output / "export.json").unlink()
     with pytest.raises(UserError, match="exists already and is not an export"):
-        export_ctranslate2(run, output)
+        export_ctranslate2(run, output, ExportOptions())
     assert (output / "mine.txt").read_text() == "kept"
 
 
@@ -179,10 +190,10 @@ def test_without_the_valid_split_a_sample_is_required(run: Path, tmp_path: Path)
     text = config.read_text()
     config.write_text(text.replace("valid.en", "gone.en").replace("valid.de", "gone.de"))
     with pytest.raises(UserError, match="--sample FILE"):
-        export_ctranslate2(run, tmp_path / "out")
+        export_ctranslate2(run, tmp_path / "out", ExportOptions())
     sample = tmp_path / "sample"
     sample.write_text("one two\n\nthree four\n")
-    result = export_ctranslate2(run, tmp_path / "out", sample=sample, device="cpu")
+    result = export_ctranslate2(run, tmp_path / "out", ExportOptions(sample=sample, device="cpu"))
     assert result.parity.sentences == 2
     assert result.parity.run.bleu is None
     assert (tmp_path / "out" / "model.bin").is_file()
@@ -202,7 +213,8 @@ def test_the_limits_of_parity(identical: int, bleu: float | None, reason: str | 
     run = ModelResult(None if bleu is None else 30.0, 50.0, 1.0)
     export = ModelResult(bleu, 50.0, 1.0)
     parity = Parity("x", 1000, identical, run=run, export=export, signature="", worst=())
-    assert reason in str(parity.why_not_equal()) if reason else parity.why_not_equal() is None
+    failure = parity.why_not_kept(ExportOptions())
+    assert reason in str(failure) if reason else failure is None
 
 
 def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +237,7 @@ def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> No
 def test_positions_suffice_for_the_longest_translation(run: Path, tmp_path: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("max_length_extra: 10", "max_length_extra: 1500"))
-    assert export_ctranslate2(run, tmp_path / "out", device="cpu").failure is None
+    assert export_ctranslate2(run, tmp_path / "out", ExportOptions(device="cpu")).failure is None
     assert json.loads((tmp_path / "out" / "export.json").read_text())["positions"] >= 1500
 
 
@@ -245,7 +257,8 @@ INT8 = ("--to", "ctranslate2", "--quantization", "int8", "--device", "cpu")
 def test_a_quantization_may_cost_little(bleu: float, chrf: float, reason: str | None) -> None:
     run, export = ModelResult(30.0, 50.0, 1.0), ModelResult(bleu, chrf, 1.0)
     parity = Parity("x", 1000, 600, run=run, export=export, signature="", worst=())
-    assert reason in str(parity.why_too_costly()) if reason else parity.why_too_costly() is None
+    failure = parity.why_not_kept(ExportOptions("int8"))
+    assert reason in str(failure) if reason else failure is None
 
 
 def test_a_costly_quantization_is_kept_by_force_alone(
@@ -296,7 +309,7 @@ def test_a_run_translates_with_its_quantized_export(run: Path, program: Program)
         assert message in err
     status, _, err = program("translate", run / "ctranslate2", *setting, stdin=lines)
     assert (status, err.count("\n")) == (2, 1)
-    assert "has another; leave the key out" in err
+    assert "is quantized as `none`, not `int8`" in err
     path = run / "ctranslate2-int8" / "export.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"weights": "of another training"}))
     status, _, err = program("translate", run, *setting, stdin=lines)

@@ -19,7 +19,7 @@ from mt.decoding.load import read_run
 from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError
-from mt.export.export import export_ctranslate2, export_huggingface
+from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
 from mt.export.m2m100_import import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
@@ -176,7 +176,9 @@ def test_an_import_is_exported_as_it_was(
     import_m2m100(folder, run)
     sample = tmp_path / "sample.txt"
     sample.write_text("\n".join(LINES[:4]))
-    assert export_huggingface(run, tmp_path / "exported", sample=sample).failure is None
+    assert (
+        export_huggingface(run, tmp_path / "exported", ExportOptions(sample=sample)).failure is None
+    )
     tensors, back = (
         load_file(path / "model.safetensors") for path in (folder, tmp_path / "exported")
     )
@@ -208,7 +210,7 @@ def test_an_import_is_exported_as_it_was(
     one, other = read_run(run), read_run(again)
     assert one.tokenizer.fingerprint == other.tokenizer.fingerprint
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
-    result = export_ctranslate2(run, tmp_path / "fast", sample=sample, device="cpu")
+    result = export_ctranslate2(run, tmp_path / "fast", ExportOptions(sample=sample, device="cpu"))
     assert result.failure is None
     both = load_translator(run), load_translator(tmp_path / "fast")
     assert both[0].translate(LINES[:4]) == both[1].translate(LINES[:4])
@@ -273,7 +275,9 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
         )
     torch.testing.assert_close(result, expected[:, rows], atol=1e-5, rtol=1e-5)
     if algorithm == "bpe":
-        export_huggingface(tmp_path / "run", tmp_path / "small", sample=tmp_path / "sample.txt")
+        export_huggingface(
+            tmp_path / "run", tmp_path / "small", ExportOptions(sample=tmp_path / "sample.txt")
+        )
         theirs = AutoTokenizer.from_pretrained(tmp_path / "small")
         assert theirs(german)["input_ids"] == [*map(_theirs, run.tokenizer.encode_source(german))]
 
@@ -413,8 +417,8 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     train_until(recipe, tmp_path / "again", 27, "SIGTERM")
     train_with(recipe, tmp_path / "again")
     assert outcome(run) == outcome(tmp_path / "again")
-    assert export_ctranslate2(run, tmp_path / "fast", device="cpu").failure is None
-    assert export_huggingface(run, tmp_path / "theirs again").failure is None
+    assert export_ctranslate2(run, tmp_path / "fast", ExportOptions(device="cpu")).failure is None
+    assert export_huggingface(run, tmp_path / "theirs again", ExportOptions()).failure is None
     translator = load_translator(run)
     ids = translator.tokenizer.target_prefix
     result = translator.engine.translate_ids(

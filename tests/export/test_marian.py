@@ -18,7 +18,7 @@ from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import UserError
-from mt.export.export import export_huggingface
+from mt.export.export import ExportOptions, export_huggingface
 from mt.export.marian import (
     compute_alpha,
     compute_exponent,
@@ -174,7 +174,7 @@ def test_unsupported_models_are_refused_before_writing(
 
 
 def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> None:
-    result = export_huggingface(finished_run, tmp_path / "marian")
+    result = export_huggingface(finished_run, tmp_path / "marian", ExportOptions())
     assert result.failure is None
     assert result.parity.identical == result.parity.sentences > 3
     assert [path.name for path in tmp_path.iterdir()] == ["marian"]

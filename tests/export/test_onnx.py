@@ -106,7 +106,7 @@ def test_an_export_has_graphs_tokenizer_and_metadata(run: Path, program: Program
     assert read - {"json"} <= metadata.keys()
     assert json.loads((output / "parity.json").read_text())["identical"] == 7
     status, _, err = program("export", run, *ONNX)
-    assert (status, err) == (2, f"error: {output}: exists already; name a new folder\n")
+    assert (status, err) == (2, f"error: {output}: exists already; name another --output\n")
 
 
 @needs_packages
@@ -136,7 +136,7 @@ def test_an_export_that_translates_otherwise_is_not_kept(
     ("arguments", "message"),
     [
         (("--quantization", "int16"), "`--quantization int16`: --to onnx has only `int8`"),
-        (("--output", "{0}/tokenizer"), "{0}/tokenizer: exists already; name a new folder"),
+        (("--output", "{0}/tokenizer"), "{0}/tokenizer: exists already; name another --output"),
         (("--output", "{0}/none/onnx"), "there is no folder {0}/none to write it into"),
         (("--force",), "--force keeps a quantized export that costs more; add --quantization"),
         (("--quantization", "int8", "--sample", "{0}/config.yaml"), "has no references"),

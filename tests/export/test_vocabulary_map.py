@@ -13,7 +13,7 @@ from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
 from mt.errors import RunError
 from mt.export import export, vocabulary_map
-from mt.export.export import export_ctranslate2
+from mt.export.export import ExportOptions, export_ctranslate2
 from mt.runs import read_exported, read_verified_export
 from tests.factories import Program
 
@@ -39,7 +39,7 @@ def read_map(path: Path) -> Map:
 @pytest.mark.usefixtures("small")
 def test_a_map_covers_the_references_and_belongs_to_the_export(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "ct2"
-    result = export_ctranslate2(run, output, device="cpu")
+    result = export_ctranslate2(run, output, ExportOptions(device="cpu"))
     assert result.failure is None
     allowed, finished = read_map(output / "vmap.txt"), read_run(run)
     inside, sizes = [], []
@@ -57,7 +57,9 @@ def test_a_map_covers_the_references_and_belongs_to_the_export(run: Path, tmp_pa
     assert f"{share:.2%} of the tokens of the references in {size:.0f} of" in result.note
     assert re.search(r"BLEU [\d.]+ -> [\d.]+, [\d.]+ -> [\d.]+ sentences/s$", result.note)
     assert "vmap.txt" in read_exported(output).details
-    assert export_ctranslate2(run, output, device="cpu").failure is None  # in its place
+    assert (
+        export_ctranslate2(run, output, ExportOptions(device="cpu")).failure is None
+    )  # in its place
     (output / "vmap.txt").write_text("\tone\n")
     with pytest.raises(RunError, match=r"vmap\.txt"):
         read_verified_export(output)
@@ -69,7 +71,7 @@ def test_a_search_takes_the_tokens_of_the_map_only_if_it_is_asked_to(
 ) -> None:
     output, lines = tmp_path / "ct2", ["one two three", "four five"]
     plain = load_translator(run, device="cpu").translate(lines)
-    export_ctranslate2(run, output, device="cpu")
+    export_ctranslate2(run, output, ExportOptions(device="cpu"))
     translator = load_translator(output)
     assert isinstance(translator.engine, CTranslate2Engine)
     assert translator.translate(lines) == plain
@@ -134,7 +136,9 @@ def test_an_export_without_a_map_gives_the_reason(
     (tmp_path / "lines.en").write_text("one two\nthree\n")
     harm(run, monkeypatch)
     result = export_ctranslate2(
-        run, tmp_path / "ct2", device="cpu", sample=tmp_path / sample if sample else None
+        run,
+        tmp_path / "ct2",
+        ExportOptions(device="cpu", sample=tmp_path / sample if sample else None),
     )
     assert result.failure is None
     assert re.match(f"no vocabulary map: {note}", result.note)

@@ -19,7 +19,7 @@ from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
 from mt.evaluation.passport import check_passport
-from mt.export.export import export_ctranslate2, export_huggingface
+from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
 from mt.training.data import TrainingData, open_prepared, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
@@ -222,9 +222,11 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
     evaluate_run(run, split="test", overrides=["decoding.tag=null"])
     assert json.loads((run / "evaluations/test.json").read_text())["decoding"]["tag"] is None
     with pytest.raises(UserError, match="Marian cannot express `<bt>`, `<2de>`"):
-        export_huggingface(run, tmp_path / "marian")
+        export_huggingface(run, tmp_path / "marian", ExportOptions())
     pytest.importorskip("ctranslate2")
-    result = export_ctranslate2(run, tmp_path / "exported", sample=tmp_path / "few.en")
+    result = export_ctranslate2(
+        run, tmp_path / "exported", ExportOptions(sample=tmp_path / "few.en")
+    )
     assert result.failure is None
     exported = Translator.load(tmp_path / "exported")
     assert exported.tokenizer.tag == "<bt>"
