@@ -66,9 +66,7 @@ def choose_lines(
             quota = count * (passed + len(members)) // total - count * passed // total
             passed += len(members)
             chosen[numbers[_choose(members, quota, by_line, occurring, held)]] = True
-    covered = float(held[occurring > 1].astype(bool).mean()) if occurring.max() > 1 else 0.0
-    message = "%s of %s distinct lines chosen, with %.1f %% of the n-grams that occur twice or more"
-    _logger.info(message, f"{count:,}", f"{total:,}", 100 * covered)
+    _logger.info("%s of %s distinct lines chosen", f"{count:,}", f"{total:,}")
     return chosen
 
 

@@ -55,10 +55,7 @@ def export(
     folder = output or run / (f"{name}{SUFFIX}" if to == "argos" else name)
     formats = {
         "ctranslate2": (exports.export_ctranslate2, f"`mt translate {folder}` translates with it"),
-        "huggingface": (
-            exports.export_huggingface,
-            "AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it",
-        ),
+        "huggingface": (exports.export_huggingface, "transformers loads model and tokenizer"),
         "argos": (export_argos, "`argostranslate.package.install_from_path` installs it"),
         "onnx": (export_onnx, "the page in examples/browser translates with it"),
     }

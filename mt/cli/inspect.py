@@ -354,10 +354,11 @@ def _show_engines(engines: "Sequence[EngineSpeed]") -> str:
     head = ("engine", "cores", "source words/s", "sentences/s", "load", "peak memory", "on disk")
     rows: list[_Row] = [head]
     for speed in engines:
-        name = speed.engine + ("" if speed.quantization == "none" else f" {speed.quantization}")
         rates = f"{speed.words_per_second:,.0f}", f"{speed.sentences_per_second:,.1f}"
         load, peak = f"{speed.load_seconds:.2f} s", _format_peak(speed.peak_memory_mib)
-        rows.append((name, str(speed.cores), *rates, load, peak, f"{speed.disk_mib:,.1f} MiB"))
+        rows.append(
+            (speed.engine, str(speed.cores), *rates, load, peak, f"{speed.disk_mib:,.1f} MiB")
+        )
     return align_columns(rows, right=range(1, 7))
 
 

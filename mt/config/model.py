@@ -64,7 +64,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "student-tiny": {**_BASE, "d_model": 256, "d_ff": 1536, "decoder_layers": 2},
     "student-base": {**_BASE, "decoder_layers": 2},
 }
-STUDENTS = frozenset({"student-tiny", "student-base"})
+STUDENTS = ("student-tiny", "student-base")
 """Presets with `decoding.search: auto`."""
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Width = Annotated[int, Field(ge=1, le=2**16)]

@@ -55,7 +55,7 @@ class Config(Section):
         sections = value if isinstance(value, dict) else {}
         model, decoding = sections.get("model"), sections.get("decoding") or {}
         preset = model.get("preset") if isinstance(model, dict) else None
-        if isinstance(preset, str) and preset in STUDENTS and isinstance(decoding, dict):
+        if preset in STUDENTS and isinstance(decoding, dict):
             return {**value, "decoding": {"search": "auto", **decoding}}
         return value
 

@@ -107,8 +107,11 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     `decoding.quantization` it is the export in that quantization. Raises RunError for missing or
     damaged files, UserError for an unavailable device or engine.
     """
-    decoding = stored.config.decoding
-    if stored.record.is_of_export or decoding.quantization != "none":
+    decoding, record = stored.config.decoding, stored.record
+    is_quantized = decoding.quantization != "none"
+    if record.is_of_checkpoint and (is_quantized or decoding.engine == "ctranslate2"):
+        raise UserError(f"{stored.path}: the training has not finished, and has no export")
+    if record.is_of_export or is_quantized:
         return _open_alone(stored, device), ""
 
     from mt.model.device import select_device
@@ -117,8 +120,6 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     load_torch = partial(_load_torch_engine, stored, torch_device)
     differing = find_differing_key(decoding)
     if decoding.engine == "ctranslate2":
-        if stored.record.is_of_checkpoint:
-            raise UserError(f"{stored.path}: the training has not finished, and has no export")
         if differing is not None:
             raise UserError(
                 f"`{differing}`: not with `decoding.engine: ctranslate2`; take `auto` or `torch`"
@@ -126,19 +127,15 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
         require_ctranslate2()
     elif (
         decoding.engine == "torch"
-        or stored.record.is_of_checkpoint
+        or record.is_of_checkpoint
         or differing is not None
         or torch_device.type != "cpu"
     ):
         return load_torch(), ""
     folder, command = export_folder(stored.path), f"mt export {stored.path} --to ctranslate2"
     try:
-        fast = _open_export(
-            folder,
-            stored.tokenizer,
-            "cpu" if decoding.engine == "auto" else device,
-            stored.record,
-        )
+        fast_device = "cpu" if decoding.engine == "auto" else device
+        fast = _open_export(folder, stored.tokenizer, fast_device, record)
     except UserError as error:
         if decoding.engine == "ctranslate2":
             raise UserError(f"{stored.path}: {error}; `{command}` writes an export") from None
@@ -156,8 +153,6 @@ def _open_alone(stored: StoredModel, device: str) -> CTranslate2Engine:
     setting = f"`decoding.quantization: {decoding.quantization}`"
     if run.is_of_export:
         return _open_export(stored.path, stored.tokenizer, device, None, decoding.quantization)
-    if run.is_of_checkpoint:
-        raise UserError(f"{stored.path}: the training has not finished, and has no export")
     if decoding.engine == "torch":
         raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
     folder = export_folder(stored.path, decoding.quantization)
@@ -300,14 +295,12 @@ OLDEST_CTRANSLATE2 = (4, 8)
 
 def require_ctranslate2() -> None:
     """Raise UserError with an install command if CTranslate2 is missing or too old."""
+    hint = install_hint("ctranslate2")
     if find_spec("ctranslate2") is None:
-        raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
+        raise UserError(f"exported models need CTranslate2: {hint}")
     installed = version("ctranslate2")
     if tuple(map(int, re.findall(r"\d+", installed)[:2])) < OLDEST_CTRANSLATE2:
-        raise UserError(
-            f"exported models need a newer CTranslate2 than {installed}: "
-            f"{install_hint('ctranslate2')}"
-        )
+        raise UserError(f"exported models need a newer CTranslate2 than {installed}: {hint}")
 
 
 def weights_dtype(decoding: DecodingConfig, device: "torch.device") -> "torch.dtype":

@@ -33,7 +33,8 @@ hbo he hi hr hsb hu hy hyw id is it ja kk kmr ko ky la lij lt lv lzh mr ms mt my
 pcm pl pt ro ru sa sk sl sme sq sr sv ta te th tl tr ug uk ur vi wo zh zt
 """
 """Languages with a sentence splitter in Argos Translate 1.11, some by that of a related one."""
-_VARIANTS = {"pt br": "pb", "zh hant": "zt", "zh tw": "zt", "zh hk": "zt", "zh mo": "zt"}
+_VARIANTS = {"no": "nb", "pt br": "pb"}
+_VARIANTS |= dict.fromkeys(("zh hant", "zh tw", "zh hk", "zh mo"), "zt")
 _NAMES = {"pb": "Portuguese (Brazil)", "zt": "Chinese (traditional)"}
 # Higher than in the public index, whose packages then do not replace this one in an update.
 _PACKAGE_VERSION, _ARGOS_VERSION = "100.0", "1.11"
@@ -45,15 +46,19 @@ def find_code(language: str) -> str:
     """Return the code of a language in Argos Translate; raise UserError if it lacks the language.
 
     A country or script is dropped, except for traditional Chinese and the Portuguese of Brazil.
+    Norwegian is Bokmål.
     """
     codes = _CODES.split()
     first, *more = code_parts(language)
-    code = first if first in codes else base_language(first)
-    if code not in codes or (code != first and language_name(code) != language_name(first)):
+    base = base_language(first)
+    code = first if first in codes or language_name(base) != language_name(first) else base
+    variants = [code, *(f"{code} {part}" for part in more)]
+    code = next((_VARIANTS[variant] for variant in variants if variant in _VARIANTS), code)
+    if code not in codes:
         raise UserError(
             f"`{language}`: Argos Translate lacks this language; it has {listed(codes)}"
         )
-    return next((_VARIANTS[v] for part in more if (v := f"{code} {part}") in _VARIANTS), code)
+    return code
 
 
 def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResult:

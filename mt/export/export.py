@@ -276,31 +276,31 @@ def _add_vocabulary_map(
     finished: FinishedRun, folder: Path, lines: ParitySample, plain: ModelResult
 ) -> str:
     """Write a vocabulary map that covers the references and costs little; return the result."""
-    path, config, start = folder / VOCABULARY_MAP, finished.config, "no vocabulary map: "
+    path, text = folder / VOCABULARY_MAP, "vocabulary map"
     if lines.references is None or plain.bleu is None:
-        return f"{start}{lines.origin} has no references"
+        return f"no {text}: {lines.origin} has no references"
     pairs = tuple(map(SentencePair, lines.lines, lines.references))
     try:
-        data = open_prepared(config, RunFolder(finished.folder), valid=pairs)
+        data = open_prepared(finished.config, RunFolder(finished.folder), valid=pairs)
     except (UserError, OSError) as error:
-        return f"{start}{error}"
+        return f"no {text}, which needs the training corpora: {error}"
     data.close()
     share, size = write_vocabulary_map(path, data.store, data.tokenizer, data.valid_examples)
-    extent = f"{share:.2%} of the tokens of the references"
+    text += f" with {share:.2%} of the tokens of the references"
     if not path.exists():
-        return f"{start}it has {extent}; {MIN_COVERAGE:.1%} are required"
+        return f"no {text}: {MIN_COVERAGE:.1%} are required"
     mapped = load_translator(folder, overrides=make_settings(finished))
     assert isinstance(mapped.engine, CTranslate2Engine)
     mapped.engine.uses_vocabulary_map = True
     result, count = _translate(mapped, lines)[1], len(lines.lines)
     assert result.bleu is not None
     speeds = (f"{count / seconds:.1f}" for seconds in (plain.seconds, result.seconds))
-    extent += f" in {size:,.0f} of {data.tokenizer.target_size:,} tokens, BLEU {plain.bleu:.2f} -> "
-    extent += f"{result.bleu:.2f}, {' -> '.join(speeds)} sentences/s"
-    if round(plain.bleu - result.bleu, 2) > MAX_MAP_COST:
-        path.unlink()
-        return f"{start}it costs more than {MAX_MAP_COST} BLEU ({extent})"
-    return f"vocabulary map for `use_vmap=True`: {extent}"
+    text += f" in {size:,.0f} of {data.tokenizer.target_size:,} tokens, BLEU {plain.bleu:.2f} -> "
+    text += f"{result.bleu:.2f}, {' -> '.join(speeds)} sentences/s"
+    if round(plain.bleu - result.bleu, 2) <= MAX_MAP_COST:
+        return f"{text}: for `use_vmap=True`"
+    path.unlink()
+    return f"no {text}: it may cost {MAX_MAP_COST} BLEU"
 
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
@@ -317,33 +317,27 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
     export is logged, never raised. All lines of the proof must be equal without a quantization,
     because the export then translates in place of the run.
     """
-    if training.export != "off":
-        _export_trained(run, training, decoding, "none")
-    if training.export != "off" and "int8" in (training.export, decoding.quantization):
-        _export_trained(run, training, decoding, "int8")
-
-
-def _export_trained(
-    run: Path, training: TrainingConfig, decoding: DecodingConfig, quantization: Quantization
-) -> None:
-    folder = export_folder(run, quantization)
-    with suppress(RunError, OSError):
-        if read_exported(folder).weights == read_description(run / MODEL_FILE).weights:
+    is_small = "int8" in (training.export, decoding.quantization)
+    quantizations: tuple[Quantization, ...] = ("none", "int8") if is_small else ("none",)
+    for quantization in quantizations if training.export != "off" else ():
+        folder = export_folder(run, quantization)
+        with suppress(RunError, OSError):
+            if read_exported(folder).weights == read_description(run / MODEL_FILE).weights:
+                continue
+        if reason := _why_not_exported(training, decoding):
+            _logger.info("%s: no export to CTranslate2: %s", run, reason)
             return
-    if reason := _why_not_exported(training, decoding):
-        _logger.info("%s: no export to CTranslate2: %s", run, reason)
-        return
-    _logger.info("%s: exporting to %s, which translates faster on a CPU", run, folder.name)
-    try:
+        _logger.info("%s: exporting to %s, which translates faster on a CPU", run, folder.name)
         options = ExportOptions(quantization, device="cpu", min_identical=1.0)
-        result = export_ctranslate2(run, folder, options)
-    except (UserError, OSError, RuntimeError, ValueError) as error:
-        _logger.warning("%s: not exported: %s", run, error)
-        return
-    if result.failure:
-        _logger.warning("%s: not exported: %s", run, result.failure)
-    elif result.note:
-        _logger.info("%s: %s", folder, result.note)
+        try:
+            result = export_ctranslate2(run, folder, options)
+        except (UserError, OSError, RuntimeError, ValueError) as error:
+            _logger.warning("%s: not exported: %s", folder, error)
+            continue
+        if result.failure:
+            _logger.warning("%s: not exported: %s", folder, result.failure)
+        elif result.note:
+            _logger.info("%s: %s", folder, result.note)
 
 
 def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:

@@ -25,13 +25,12 @@ from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.load import FinishedRun
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import load_translator
 from mt.errors import UserError, install_hint
 from mt.export.export import (
     PARITY_FILE,
     ExportOptions,
     ExportResult,
-    ParitySample,
     begin_export,
     compare,
     count_positions,
@@ -89,7 +88,9 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
         exported.engine = TorchEngine(in_onnx, torch.device("cpu"))
         parity = compare(of_run, exported, lines)
         if quantization == "none":
-            parity = replace(parity, identical=_count_identical(of_run, exported, lines))
+            pairs = zip(of_run.stream(lines.lines), exported.stream(lines.lines), strict=True)
+            same = sum(one.alternatives[0].ids == other.alternatives[0].ids for one, other in pairs)
+            parity = replace(parity, identical=same)
         failure = parity.why_not_kept(options)
         if failure is None:
             copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
@@ -97,12 +98,6 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
             write_json(folder / METADATA_FILE, _describe(finished, quantization, positions))
             put_in_place(folder, output)
     return ExportResult(parity, failure, note)
-
-
-def _count_identical(run: Translator, export: Translator, sample: ParitySample) -> int:
-    """Return the number of lines for which both find the same tokens."""
-    pairs = zip(run.stream(sample.lines), export.stream(sample.lines), strict=True)
-    return sum(one.alternatives[0].ids == other.alternatives[0].ids for one, other in pairs)
 
 
 def _describe(finished: FinishedRun, quantization: Quantization, positions: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from mt.data.tokenizer import Tokenizer
 from mt.files import replace_file
 from mt.training.objectives import count_tables, learn_table
 
-Ints = NDArray[np.int64]
 MIN_VOCABULARY = 12_000
 """Target tokens from which a map is worth its cost."""
 MIN_COVERAGE = 0.995
@@ -65,7 +64,7 @@ def write_vocabulary_map(
     return share, size
 
 
-def _rank_translations(store: PairStore, size: int) -> list[Ints]:
+def _rank_translations(store: PairStore, size: int) -> list[NDArray[np.int64]]:
     """Return the most probable translations of each of `size` source tokens, best first."""
     keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
     for part in range(min(count_tables(store), _MOST_TABLES)):

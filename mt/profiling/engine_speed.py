@@ -18,7 +18,7 @@ from mt.config.loading import load_config
 from mt.data.splits import open_split
 from mt.decoding.ctranslate2_engine import count_cores, describe_unsupported
 from mt.decoding.load import StoredModel, require_ctranslate2
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
 from mt.evaluation.passport import list_model_files
 from mt.runs import CONFIG_FILE, Quantization, export_folder, read_exported, read_verified_export
@@ -29,7 +29,6 @@ class EngineSpeed:
     """Speed of an engine on some cores, from text to text, with the search of the run."""
 
     engine: str
-    quantization: Quantization
     cores: int
     disk_mib: float
     """Size of the files of the model."""
@@ -53,7 +52,7 @@ def measure_engines(
     cores = sorted({1, count_cores()}) if device == "cpu" else [count_cores()]
     jobs = [(*engine, count) for engine in _list_engines(run, overrides, device) for count in cores]
     speeds = []
-    for folder, engine, quantization, count in tqdm(jobs, "engines", disable=None):
+    for folder, engine, count in tqdm(jobs, "engines", disable=None):
         # For PyTorch; an export is its own engine in any case.
         settings = [device, str(time.monotonic()), *overrides, *IN_TORCH]
         done = subprocess.run(
@@ -66,19 +65,17 @@ def measure_engines(
             raise UserError(f"{folder}: the process that translates with it has failed")
         files = [path for _, path in list_model_files(folder) if path.exists()]
         disk = sum(path.stat().st_size for path in files) / 2**20
-        speeds.append(EngineSpeed(engine, quantization, count, disk, **json.loads(done.stdout)))
+        speeds.append(EngineSpeed(engine, count, disk, *json.loads(done.stdout)))
     return speeds
 
 
-def _list_engines(
-    run: Path, overrides: Sequence[str], device: str
-) -> Iterator[tuple[Path, str, Quantization]]:
-    """Yield the folder, the engine and the quantization of each model that can be used."""
+def _list_engines(run: Path, overrides: Sequence[str], device: str) -> Iterator[tuple[Path, str]]:
+    """Yield the folder and the engine, with its quantization, of each model that can be used."""
     stored = StoredModel.read(run, overrides)
     if stored.record.is_of_export:
-        yield run, "ctranslate2", read_exported(run).quantization
+        yield run, f"ctranslate2 {read_exported(run).quantization}".removesuffix(" none")
         return
-    yield run, "torch", "none"
+    yield run, "torch"
     if device != "cpu" or describe_unsupported(stored.config.decoding):
         return
     quantizations: tuple[Quantization, ...] = ("none", "int8")
@@ -87,16 +84,16 @@ def _list_engines(
         with suppress(UserError):
             require_ctranslate2()
             read_verified_export(folder, stored.record, quantization)
-            yield folder, "ctranslate2", quantization
+            yield folder, f"ctranslate2 {quantization}".removesuffix(" none")
 
 
 def time_translation(
     run: Path, device: str, started_at: float, overrides: Sequence[str]
-) -> dict[str, float | None]:
-    """Load a model and translate the first test split of its config, after a batch in advance.
+) -> tuple[float | None, ...]:
+    """Load a model, translate the first test split of its config, and return the measured values.
 
     The process started at `started_at` by the monotonic clock, and keeps to `OMP_NUM_THREADS`
-    cores. Returns the last values of `EngineSpeed`.
+    cores.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: count_cores()])
@@ -104,20 +101,22 @@ def time_translation(
     translator = load_translator(run, overrides=[*overrides, *repair], device=device)
     load_seconds = time.monotonic() - started_at
     data = load_config(run / CONFIG_FILE).data
-    lines = [pair.source for pair in open_split(data, data.first_split()).pairs()]
+    rates = time_lines(
+        translator, [pair.source for pair in open_split(data, data.first_split()).pairs()]
+    )
+    # Unlike that of `getrusage`, this peak does not include the parent before the start.
+    status = Path("/proc/self/status")
+    peak = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return *rates, load_seconds, int(peak[1]) / 2**10 if peak else None
+
+
+def time_lines(translator: Translator, lines: Sequence[str]) -> tuple[float, float]:
+    """Return the source words and the lines translated in a second, after a batch in advance."""
     translator.translate(lines[: translator.decoding.sentences_at_once])
     started_at = time.perf_counter()
     translator.translate(lines)
     seconds = time.perf_counter() - started_at
-    # Unlike that of `getrusage`, this peak does not include the parent before the start.
-    status = Path("/proc/self/status")
-    peak = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    return {
-        "words_per_second": sum(len(line.split()) for line in lines) / seconds,
-        "sentences_per_second": len(lines) / seconds,
-        "load_seconds": load_seconds,
-        "peak_memory_mib": int(peak[1]) / 2**10 if peak else None,
-    }
+    return sum(len(line.split()) for line in lines) / seconds, len(lines) / seconds
 
 
 if __name__ == "__main__":

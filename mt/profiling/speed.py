@@ -25,6 +25,7 @@ from mt.profiling.cost import (
     measure_peak_memory,
     synchronize,
 )
+from mt.profiling.engine_speed import time_lines
 from mt.runs import CONFIG_FILE
 from mt.special_ids import PAD
 from mt.training.data import prepare, read_corpora
@@ -212,17 +213,12 @@ def measure_decoding(
     data = load_config(run / CONFIG_FILE).data
     split = data.first_split()
     lines = [pair.source for pair in open_split(data, split).pairs()]
-    words = sum(len(line.split()) for line in lines)
     speeds = []
     for search, size in tqdm([*product(("greedy", "beam"), batch_sizes)], "decoding", disable=None):
         settings = {"search": search, "batch_size": size, **ONE_SEARCH}
         translator.decoding = translator.decoding.changed(**settings)
-        translator.translate(lines[:size])
-        started_at = time.perf_counter()
-        translator.translate(lines)
-        seconds = time.perf_counter() - started_at
         beam = translator.decoding.beam if search == "beam" else 1
-        speeds.append(SearchSpeed(search, beam, size, words / seconds, len(lines) / seconds))
+        speeds.append(SearchSpeed(search, beam, size, *time_lines(translator, lines)))
     selected = select_device(device)
     return DecodingSpeed(
         split=split,
