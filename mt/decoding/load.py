@@ -32,7 +32,6 @@ from mt.runs import (
     WEIGHTS_FILE,
     LineShape,
     ModelRecord,
-    Quantization,
     export_folder,
     read_verified_export,
 )
@@ -135,7 +134,7 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
     folder, command = export_folder(stored.path), f"mt export {stored.path} --to ctranslate2"
     try:
         fast_device = "cpu" if decoding.engine == "auto" else device
-        fast = _open_export(folder, stored.tokenizer, fast_device, record)
+        fast = _open_export(stored, folder, fast_device, record)
     except UserError as error:
         if decoding.engine == "ctranslate2":
             raise UserError(f"{stored.path}: {error}; `{command}` writes an export") from None
@@ -147,34 +146,30 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
 def _open_alone(stored: StoredModel, device: str) -> CTranslate2Engine:
     """Load the export that does all searches: `stored` itself, or the quantized one in a run."""
     require_ctranslate2()
-    decoding, run = stored.config.decoding, stored.record
+    decoding, quantization = stored.config.decoding, stored.config.decoding.quantization
     if reason := describe_unsupported(decoding):
         raise UserError(reason)
-    setting = f"`decoding.quantization: {decoding.quantization}`"
-    if run.is_of_export:
-        return _open_export(stored.path, stored.tokenizer, device, None, decoding.quantization)
+    if stored.record.is_of_export:
+        return _open_export(stored, stored.path, device)
+    setting = f"`decoding.quantization: {quantization}`"
     if decoding.engine == "torch":
         raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
-    folder = export_folder(stored.path, decoding.quantization)
     try:
-        return _open_export(folder, stored.tokenizer, device, run, decoding.quantization)
+        folder = export_folder(stored.path, quantization)
+        return _open_export(stored, folder, device, stored.record)
     except RunError as error:
-        command = f"mt export {stored.path} --to ctranslate2 --quantization {decoding.quantization}"
+        command = f"mt export {stored.path} --to ctranslate2 --quantization {quantization}"
         raise UserError(f"{setting}: {error}; `{command}` writes one") from None
 
 
 def _open_export(
-    folder: Path,
-    tokenizer: Tokenizer,
-    device: str,
-    run: ModelRecord | None,
-    quantization: Quantization = "none",
+    stored: StoredModel, folder: Path, device: str, run: ModelRecord | None = None
 ) -> CTranslate2Engine:
-    """Verify and load an exported model; it must be that of `run` in a quantization, if given."""
-    exported = read_verified_export(folder, run, quantization)
+    """Verify and load an exported model; it must be that of `run`, if given, as it is set."""
+    exported = read_verified_export(folder, run, stored.config.decoding.quantization)
     require_ctranslate2()
     return CTranslate2Engine(
-        folder, device=device, tokenizer=tokenizer, positions=exported.positions
+        folder, device=device, tokenizer=stored.tokenizer, positions=exported.positions
     )
 
 

@@ -81,8 +81,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         if result.failure is not None:
             return result
         _write_package(finished, exported, package)
-        translations = _translate(package, lines.lines)
-        expected = _translate_exported(exported, tokenizer, lines.lines)
+        translations, expected = _translate(package, exported, tokenizer, lines.lines)
         same = sum(map(str.__eq__, translations, expected))
         if same < MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
@@ -118,25 +117,25 @@ def _write_package(finished: FinishedRun, exported: Path, package: Path) -> None
     write_json(package / "metadata.json", {**record, "type": "translate"})
 
 
-def _translate(package: Path, lines: Sequence[str]) -> list[str]:
-    """Translate lines as Argos Translate does with a package, each as one sentence."""
+def _translate(
+    package: Path, exported: Path, tokenizer: Tokenizer, lines: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Translate lines as Argos Translate does with a package, each as one sentence.
+
+    Return with the translations those of its search with the tokenizer of the run, `_` as a space.
+    """
     processor = sentencepiece.SentencePieceProcessor(
         model_file=str(package / "sentencepiece.model")
     )
-    hypotheses = _search(package / "model", processor.encode(list(lines), out_type=str))
-    texts = (processor.decode_pieces(tokens) for tokens in hypotheses)
-    return [text.replace(SPACE_MARK, " ").replace("_", " ").removeprefix(" ") for text in texts]
-
-
-def _translate_exported(exported: Path, tokenizer: Tokenizer, lines: Sequence[str]) -> list[str]:
-    """Translate lines by the same search with the tokenizer of the run, `_` as a space."""
+    of_package = _search(package / "model", processor.encode(list(lines), out_type=str))
     source, target = tokenizer.source.processor, tokenizer.target.processor
     tokens = [[*map(source.id_to_piece, ids)] for ids in tokenizer.encode_source(lines)]
-    texts = (
-        tokenizer.decode_target([*map(target.piece_to_id, hypothesis)])
-        for hypothesis in _search(exported, tokens)
-    )
-    return [text.replace(SPACE_MARK, " ").replace("_", " ") for text in texts]
+    of_run = ([*map(target.piece_to_id, found)] for found in _search(exported, tokens))
+    texts = [
+        [text.replace(SPACE_MARK, " ").replace("_", " ") for text in side]
+        for side in (map(processor.decode_pieces, of_package), map(tokenizer.decode_target, of_run))
+    ]
+    return [text.removeprefix(" ") for text in texts[0]], texts[1]
 
 
 def _search(model: Path, tokens: list[list[str]]) -> list[list[str]]:

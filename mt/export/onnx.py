@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
-from mt.decoding.load import FinishedRun
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError, install_hint
@@ -44,11 +43,6 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 
 ENCODER_FILE, DECODER_FILE, METADATA_FILE = "encoder.onnx", "decoder.onnx", "metadata.json"
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-_GREEDY = (
-    "decoding.search=greedy",
-    "decoding.no_repeat_ngram=null",
-    "decoding.min_length_ratio=0.0",
-)
 MAX_BYTES = 2**31  # of a protocol buffers message, and so of an ONNX file
 _INPUTS = ["last_ids", "source", "memory_keys", "memory_values", "past_keys", "past_values"]
 
@@ -71,12 +65,26 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
     size = sum(tensor.nbytes for tensor in finished.weights.values())
     if size >= MAX_BYTES:
         raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
-    settings = [*make_settings(finished), *_GREEDY]
+    settings = [*make_settings(finished), "decoding.search=greedy"]
     of_run = load_translator(run, overrides=settings, device=options.device)
     # Activations in int8 have one scale for a batch, so that a line would depend on the others.
     alone = [] if quantization == "none" else ["decoding.batch_size=1"]
     exported = load_translator(run, overrides=[*settings, *alone], device="cpu")
     model, positions = cast(TorchEngine, exported.engine).model, count_positions(finished)
+    config, tokenizer = finished.config, finished.tokenizer
+    metadata = {  # enough for the search of another program
+        "source_language": config.data.source_language,
+        "target_language": config.data.target_language,
+        "quantization": quantization,
+        "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
+        "source_tags": tokenizer.source.tags,
+        "target_tags": tokenizer.target.tags,
+        "longest_source": finished.longest_source,
+        "positions": positions,
+        "max_length_ratio": config.decoding.max_length_ratio,
+        "max_length_extra": config.decoding.max_length_extra,
+        "weights": finished.weights_sha256,
+    }
     with open_aside(output) as folder:
         logging.disable(logging.WARNING)  # exporter and quantizer warn about their own code
         try:
@@ -95,27 +103,9 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
         if failure is None:
             copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
             write_json(folder / PARITY_FILE, asdict(parity))
-            write_json(folder / METADATA_FILE, _describe(finished, quantization, positions))
+            write_json(folder / METADATA_FILE, metadata)
             put_in_place(folder, output)
     return ExportResult(parity, failure, note)
-
-
-def _describe(finished: FinishedRun, quantization: Quantization, positions: int) -> dict[str, Any]:
-    """Return the contents of metadata.json, enough for the search of another program."""
-    config, tokenizer = finished.config, finished.tokenizer
-    return {
-        "source_language": config.data.source_language,
-        "target_language": config.data.target_language,
-        "quantization": quantization,
-        "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
-        "source_tags": tokenizer.source.tags,
-        "target_tags": tokenizer.target.tags,
-        "longest_source": finished.longest_source,
-        "positions": positions,
-        "max_length_ratio": config.decoding.max_length_ratio,
-        "max_length_extra": config.decoding.max_length_extra,
-        "weights": finished.weights_sha256,
-    }
 
 
 class EncoderGraph(nn.Module):

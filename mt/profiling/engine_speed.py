@@ -63,9 +63,8 @@ def measure_engines(
         )
         if done.returncode:
             raise UserError(f"{folder}: the process that translates with it has failed")
-        files = [path for _, path in list_model_files(folder) if path.exists()]
-        disk = sum(path.stat().st_size for path in files) / 2**20
-        speeds.append(EngineSpeed(engine, count, disk, *json.loads(done.stdout)))
+        disk = sum(path.stat().st_size for _, path in list_model_files(folder) if path.exists())
+        speeds.append(EngineSpeed(engine, count, disk / 2**20, *json.loads(done.stdout)))
     return speeds
 
 

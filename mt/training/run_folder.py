@@ -57,8 +57,7 @@ _CHANGEABLE = (
     *("decoding.length_normalization", "decoding.length_penalty", "decoding.coverage_penalty"),
     *("decoding.temperature", "decoding.top_k", "decoding.top_p", "decoding.seed"),
     *("decoding.mbr", "decoding.mbr_candidates", *(f"decoding.{key}" for key in ONE_SEARCH)),
-    *("decoding.batch_size", "decoding.engine", "decoding.quantization"),
-    "decoding.precision",
+    *("decoding.batch_size", "decoding.engine", "decoding.quantization", "decoding.precision"),
 )
 
 
