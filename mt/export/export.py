@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mt.config import Config
 from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
@@ -240,11 +239,11 @@ def begin_export(
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
     finished = read_run(run, overrides=["decoding.quantization=none"])
-    return finished, _read_sample(finished.config, options)
+    return finished, _read_sample(finished, options)
 
 
-def _read_sample(config: Config, options: ExportOptions) -> ParitySample:
-    file, quantization = options.sample, options.quantization
+def _read_sample(finished: FinishedRun, options: ExportOptions) -> ParitySample:
+    config, file, quantization = finished.config, options.sample, options.quantization
     if file and quantization != "none" and options.min_identical:
         raise UserError(
             f"{file}: has no references to measure the cost of `{quantization}` with; leave "

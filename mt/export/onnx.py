@@ -169,7 +169,7 @@ class _Cache:
 def write_graphs(
     folder: Path, model: Transformer, positions: int, quantization: Quantization
 ) -> str:
-    """Write encoder and decoder for so many tokens, and return their size in one line."""
+    """Write encoder and decoder for up to `positions` tokens; return their size in one line."""
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     from onnxruntime.quantization import quantize_dynamic
 
