@@ -129,9 +129,10 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationScores:
         _log(f"run {position} of {len(planned)}: {run.name}")
         try:
             _log(train(config, run))
-            scores[name][config.seed] = _score_run(
-                RunFolder(run), ablation.split, config.decoding, config.training.device
-            )
+            folder = RunFolder(run)
+            decoding = load_config(folder.config).decoding  # the training may have chosen a search
+            device = config.training.device
+            scores[name][config.seed] = _score_run(folder, ablation.split, decoding, device)
         except DivergedError as error:
             _log(f"diverged: {error}")
             scores[name][config.seed] = None
