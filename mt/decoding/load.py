@@ -149,15 +149,16 @@ def _open_alone(stored: StoredModel, device: str) -> CTranslate2Engine:
     decoding, quantization = stored.config.decoding, stored.config.decoding.quantization
     if reason := describe_unsupported(decoding):
         raise UserError(reason)
-    if stored.record.is_of_export:
-        return _open_export(stored, stored.path, device)
     setting = f"`decoding.quantization: {quantization}`"
-    if decoding.engine == "torch":
+    run = None if stored.record.is_of_export else stored.record
+    folder = stored.path if run is None else export_folder(stored.path, quantization)
+    if run is not None and decoding.engine == "torch":
         raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
     try:
-        folder = export_folder(stored.path, quantization)
-        return _open_export(stored, folder, device, stored.record)
+        return _open_export(stored, folder, device, run)
     except RunError as error:
+        if run is None:
+            raise
         command = f"mt export {stored.path} --to ctranslate2 --quantization {quantization}"
         raise UserError(f"{setting}: {error}; `{command}` writes one") from None
 
