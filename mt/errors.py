@@ -55,7 +55,7 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """Return names for a message, in backquotes and separated by commas."""
-    return ", ".join(f"`{name}`" for name in names)
+    return ", ".join([f"`{name}`" for name in names])
 
 
 def escape_line(text: str) -> str:

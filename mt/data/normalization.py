@@ -25,7 +25,7 @@ _OTHER_FORMS = (
     "\U0001d400-\U0001d7ff"
 )
 """Narrow kana, ligatures, forms of Arabic letters, and letters in the styles of formulas."""
-_CHANGED = re.compile(rf"[{MARKS}]|[^\S ]|  |[{_WIDE}{_OTHER_FORMS}]")
+_CHANGED = re.compile(rf"[\s{MARKS}{_WIDE}{_OTHER_FORMS}](?:(?<! )| )")
 _MARK = re.compile(f"[{MARKS}]+")
 _ENDS = re.compile(rf"\A\s*+[{MARKS}][\s{MARKS}]*+|(?<![\s{MARKS}])\s*+[{MARKS}][\s{MARKS}]*+\Z")
 _SPACES = re.compile(r"\s+")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 
@@ -34,12 +34,14 @@ class Sentences:
     gaps: tuple[str, ...]
     """White space before each sentence, and after the last."""
 
-    def without(self, is_left_out: Callable[[str], bool]) -> "Sentences":
+    def without(self, left_out: Set[str]) -> "Sentences":
         """Return the sentences with some of them moved into the gaps."""
+        if not left_out:
+            return self
         texts: list[str] = []
         gaps = [self.gaps[0]]
         for text, gap in zip(self.texts, self.gaps[1:], strict=True):
-            if is_left_out(text):
+            if text in left_out:
                 gaps[-1] += text + gap
             else:
                 texts.append(text)
@@ -54,18 +56,12 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
     as the number of a list, belongs to the next sentence. A sentence also begins with a word of
     `starts` that follows a word in lower case without a mark.
     """
-    pieces: list[str] = []
-    begun: list[str] = []
-    letters = 0
-    for piece in sentencex.segment(base_language(language), line):
-        begun.append(piece)
-        letters += sum(map(str.isalpha, piece))
-        if letters >= (_FEWEST_LETTERS if piece.rstrip().endswith(".") else 1):
-            pieces.append("".join(begun))
-            begun, letters = [], 0
-    pieces[-1:] = ["".join([*pieces[-1:], *begun])]
+    segments = sentencex.segment(base_language(language), line)
+    pieces = _join_short(segments) if len(segments) > 1 else [line]
     if starts:
         pieces = [part for piece in pieces for part in _split_unmarked(piece, starts)]
+    if len(pieces) == 1:
+        return whole_line(pieces[0])
     texts: list[str] = []
     gaps = [""]
     for sentence in map(whole_line, pieces):
@@ -73,6 +69,21 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
         gaps[-1] += sentence.gaps[0]
         gaps += sentence.gaps[1:]
     return Sentences(tuple(texts), tuple(gaps))
+
+
+def _join_short(segments: Sequence[str]) -> list[str]:
+    """Join segments with too few letters with the next one, or at the end with the last."""
+    pieces: list[str] = []
+    begun: list[str] = []
+    letters = 0
+    for segment in segments:
+        begun.append(segment)
+        letters += sum(map(str.isalpha, segment))
+        if letters >= (_FEWEST_LETTERS if segment.rstrip().endswith(".") else 1):
+            pieces.append("".join(begun))
+            begun, letters = [], 0
+    pieces[-1:] = ["".join([*pieces[-1:], *begun])]
+    return pieces
 
 
 def _split_unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
@@ -87,7 +98,7 @@ def _split_unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
 
 @cache
 def _compile_starts(starts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"\w+(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
+    return re.compile(rf"\b\w++(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
 
 
 def whole_line(line: str, *, keep_space: bool = False) -> Sentences:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,6 +139,11 @@ class Vocabulary:
         return frozenset("".join(self.texts().values()))
 
     @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        """Ids of the tokens of one byte; the bytes of all others form characters."""
+        return frozenset(filter(self.processor.is_byte, range(len(self))))
+
+    @cached_property
     def inside(self) -> Any:
         """Processor that adds no space in front of a text."""
         model = without_space_in_front(self.processor.serialized_model_proto())
@@ -152,7 +158,7 @@ class Vocabulary:
     def scripts(self) -> frozenset[str]:
         """Scripts of the tokens whose other letters are spelled in bytes; see `script_of`."""
         counts = Counter[str]()
-        if any(map(self.processor.is_byte, range(len(self)))):
+        if self.byte_ids:
             for letter, count in Counter("".join(self.texts().values())).items():
                 if letter.isalpha():
                     counts[script_of(letter)] += count
@@ -172,19 +178,17 @@ class Vocabulary:
 
         UNK becomes U+FFFD; `errors` says what becomes of invalid UTF-8.
         """
-        parts: list[bytes] = []
-        for token in ids:
-            assert token >= 0, "an id is never negative"
-            if token == EOS:
-                break
-            parts.append(self.token_bytes[token])
+        if EOS in ids:
+            ids = [*takewhile(EOS.__ne__, ids)]
+        assert min(ids, default=0) >= 0, "an id is never negative"
+        content = b"".join([self.token_bytes[token] for token in ids])
         # Encoding adds one space in front, so that a word has the same token everywhere.
-        text = b"".join(parts).decode("utf-8", errors=errors).removeprefix(" ")
-        return unescape(text)
+        return unescape(content.decode("utf-8", errors=errors).removeprefix(" "))
 
     def has_invalid_bytes(self, ids: Sequence[int]) -> bool:
         """Return whether some bytes of the text of `ids` form no character."""
-        return self.decode(ids) != self.decode(ids, errors="ignore")
+        has_bytes = not self.byte_ids.isdisjoint(ids)
+        return has_bytes and self.decode(ids) != self.decode(ids, errors="ignore")
 
 
 def _bytes_of(processor: Any, token_id: int) -> bytes:

@@ -24,12 +24,16 @@ _COPIED = re.compile(
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
     r"|\.{3,}|[!?！？]{2,}|([-*=~_#])\1{2,}"
 )
-_MARKS = re.compile("[.!?！？*=~_#-]+")
+_RUN = ".!?！？*=~_#-"
+_MARKS = re.compile(f"[{_RUN}]+")
+_RARE = r"\d@{%$\u20e3\u2300-\u2bff\U0001f000-\U0001faff"
 _HINT = re.compile(
-    r"[\d@{%$]|(?<!\w):[a-z]|(?i:www\.)|://|[.!?！？*=~_#-]{2}"
-    r"|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
+    rf"[{_RARE}:wW{_RUN}](?:(?<=[{_RARE}])|(?<=:)[a-z/]|(?<=[wW])[wW]|(?<=[{_RUN}])[{_RUN}])"
 )
-"""Occurs in each copied part and number, so that most sentences need no further search."""
+"""Occurs in each copied part and number, so that most sentences need no further search.
+
+It begins with a set of characters, which makes searches several times as fast.
+"""
 _COPIED_OR_NUMBER = re.compile(
     rf"{_COPIED.pattern}|[$€£¥]?{NUMBER.pattern}(?:\s?(?:%(?![%A-Za-z0-9({{<@])|[‰°]|[€£¥](?!\s?\d)))?"
 )

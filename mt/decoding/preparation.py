@@ -79,7 +79,7 @@ class _Line:
     text: str
     notes: tuple[str, ...]
     sentences: Sentences
-    texts: list[str]
+    texts: tuple[str, ...]
     """The sentences; those in capitals in lower case."""
     is_foreign: bool
 
@@ -120,20 +120,17 @@ class Preparation:
     def _read(self, line: str, prefix: str) -> _Line:
         text, notes = repair_unicode(line)
         sentences = self._sentences(text, repair_unicode(prefix)[0])
-        is_foreign = False
-        repairs = self.decoding.repair == "on" and not prefix
-        if repairs:
-            sentences = sentences.without(lambda text: not words_of(text))
-            known = sentences.without(self._is_foreign)
-            is_foreign, sentences = known != sentences, known
-        texts = list(sentences.texts)
-        if repairs:
-            texts = [self._read_capitals(text) for text in texts]
-        return _Line(line, text, notes, sentences, texts, is_foreign)
+        if self.decoding.repair == "off" or prefix:
+            return _Line(line, text, notes, sentences, sentences.texts, is_foreign=False)
+        words = {text: words_of(text) for text in sentences.texts}
+        foreign = {text for text in words if self._is_foreign(words[text])}
+        sentences = sentences.without(foreign | {text for text in words if not words[text]})
+        texts = tuple([self._read_capitals(text, words[text]) for text in sentences.texts])
+        return _Line(line, text, notes, sentences, texts, bool(foreign))
 
-    def _is_foreign(self, text: str) -> bool:
-        """Test for a sentence most letters of which are of scripts that the vocabulary lacks."""
-        vocabulary, letters = self.tokenizer.source, "".join(words_of(text))
+    def _is_foreign(self, words: Sequence[str]) -> bool:
+        """Test for words most letters of which are of scripts that the vocabulary lacks."""
+        letters, vocabulary = "".join(words), self.tokenizer.source
         known = vocabulary.characters
         if known.issuperset(letters):
             return False
@@ -148,23 +145,22 @@ class Preparation:
     def _sentences(self, text: str, prefix: str) -> Sentences:
         """Return the sentences of a line; its prefix must not go beyond the first."""
         form = self.tokenizer.normalize_source(text)
-        sentences = whole_line(form, keep_space=self.decoding.split_sentences == "off")
-        if self.splits_sentences:
-            forced = split_sentences(prefix, self.direction.target).texts
-            if len(forced) < 2:
-                sentences = split_sentences(form, self.direction.source, self.shape.starts)
+        forced = split_sentences(prefix, self.direction.target).texts if prefix else ()
+        if self.splits_sentences and len(forced) < 2:
+            sentences = split_sentences(form, self.direction.source, self.shape.starts)
+        else:
+            sentences = whole_line(form, keep_space=self.decoding.split_sentences == "off")
         if form == text:
             return sentences
         return _cut(text, split_by_form(text, self.tokenizer.normalize_source), sentences)
 
-    def _read_capitals(self, text: str) -> str:
+    def _read_capitals(self, text: str, words: Sequence[str]) -> str:
         """Return a sentence in lower case if it is in capitals, and these are the exception.
 
         Lower case must take clearly fewer tokens, because the tokens are those of the training
         text. A text of few words must save more of them, since it may be an abbreviation.
         """
-        words = words_of(text)
-        letters = sum(map(len, words))
+        letters = len("".join(words))
         if letters < 3 or not is_in_capitals(words) or self.shape.capitals >= _USUAL_CAPITALS:
             return text
         lowered, vocabulary = self._lowered(text), self.tokenizer.source
@@ -279,7 +275,7 @@ def _marks_end(text: str, start: int) -> int:
 
 def _visible_gap(gap: str) -> str:
     """Return a gap without invisible marks, unless it has a text."""
-    visible = _INVISIBLE.sub("", gap)
+    visible = _INVISIBLE.sub("", gap) if gap else gap
     return gap if visible.strip() else visible
 
 
@@ -287,7 +283,6 @@ def _is_other_space(gap: str) -> bool:
     return not gap.isascii() and {*map(unicodedata.category, gap)} == {"Zs"}
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Python's `surrogateescape` keeps bytes that are not UTF-8 as U+DC80 to U+DCFF.
@@ -316,7 +311,7 @@ def repair_unicode(line: str) -> tuple[str, tuple[str, ...]]:
 
 def in_one_line(text: str) -> str:
     """Return a text with a space in place of each line end."""
-    return _LINE_END.sub(" ", text)
+    return text.replace("\r\n", " ").replace("\r", " ").replace("\n", " ")
 
 
 def unknown_characters(line: str, tokenizer: Tokenizer) -> list[str]:

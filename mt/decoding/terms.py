@@ -187,6 +187,8 @@ class Terms:
         self, line: str, translation: str, parts: Sequence[TranslatedPart]
     ) -> tuple[TermUse, ...]:
         """Return what became of each term of a line in its translation, which has some parts."""
+        if not self.glossary.terms:
+            return ()
         left = Counter(source for part in parts for source in part.placed)
         matches, uses = self.glossary.find(line), []
         for match, place in zip(matches, self.glossary.locate(matches, translation), strict=True):
