@@ -135,15 +135,15 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             model = folder / EXPORTED_MODEL
             raise RunError(f"{model}: CTranslate2 cannot load it ({error})") from error
 
-    def n_best_ids(
+    def iterate_n_best(
         self,
         sources: Sequence[Ids],
         decoding: DecodingConfig,
         count: int,
         *,
         prefixes: TargetPrefixes = (),
-    ) -> list[list[Hypothesis]]:
-        """Return up to `count` hypotheses of each source, best first.
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield each source's number and up to `count` hypotheses, best first, batch by batch.
 
         Raises UserError if CTranslate2 does not support `decoding`.
         """
@@ -151,13 +151,12 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             raise UserError(reason)
         prefixes = prefixes or [()] * len(sources)
         constrained = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
-        by_source: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         retried = []
         for index, texts, hypotheses in self._results(sources, decoding, prefixes):
             limit = self._limit(len(sources[index]), decoding)
             if _is_settled(hypotheses, limit) and not (constrained or prefixes[index]):
-                by_source[index] = _ranked(hypotheses, count)
+                yield index, _ranked(hypotheses, count)
             elif _is_settled(hypotheses, limit):
                 unscored[index] = texts
             elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
@@ -171,13 +170,12 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         ]:
             unscored[index] = pending.result().hypotheses
         for index, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
-            by_source[index] = _ranked(hypotheses, count)
-        return [by_source[index] for index in range(len(sources))]
+            yield index, _ranked(hypotheses, count)
 
     def best_as_in_torch(
         self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
-    ) -> dict[int, list[Hypothesis]]:
-        """Return the best hypothesis by the number of its source, where `TorchEngine` finds it too.
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield each source's number and best hypothesis, where `TorchEngine` finds it too.
 
         Beam search is without constraints and prefixes, because CTranslate2 gives the probability
         of excluded tokens to others, which changes no choice of greedy search. Sources are left out
@@ -193,15 +191,14 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         fitting_sources = [sources[index] for index in fitting]
         forced = [prefixes[index] for index in fitting] if prefixes else [()] * len(fitting_sources)
         if decoding.search == "greedy":
-            lists = self.n_best_ids(fitting_sources, decoding, 1, prefixes=forced)
-            return dict(zip(fitting, lists, strict=True))
+            for index, best in self.iterate_n_best(fitting_sources, decoding, 1, prefixes=forced):
+                yield fitting[index], best
+            return
         assert decoding.no_repeat_ngram is None and not decoding.min_length_ratio
         assert not any(forced)
-        return {
-            fitting[position]: _ranked(hypotheses, 1)
-            for position, _, hypotheses in self._results(fitting_sources, decoding, forced)
-            if _is_settled(hypotheses, limits[fitting[position]])
-        }
+        for index, _, hypotheses in self._results(fitting_sources, decoding, forced):
+            if _is_settled(hypotheses, limits[fitting[index]]):
+                yield fitting[index], _ranked(hypotheses, 1)
 
     def _results(
         self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
@@ -215,11 +212,12 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         ]:
             for index, pending in zip(batch, results, strict=True):
                 result = pending.result()
+                texts = result.hypotheses  # a copy of CTranslate2's
                 hypotheses = [
                     self._hypothesis(tokens, log_prob, decoding)
-                    for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
+                    for tokens, log_prob in zip(texts, result.scores, strict=True)
                 ]
-                yield index, result.hypotheses, hypotheses
+                yield index, texts, hypotheses
 
     def _start(
         self,
@@ -291,7 +289,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             yield index, hypotheses
 
     def _hypothesis(self, tokens: Tokens, log_prob: float, decoding: DecodingConfig) -> Hypothesis:
-        ids = tuple(self.target_ids[token] for token in tokens)
+        ids = tuple(map(self.target_ids.__getitem__, tokens))
         finished = ids[-1] == EOS
         penalty = 1.0
         if decoding.search == "beam":
@@ -387,29 +385,29 @@ class CombinedEngine(ExplainingEngine, ScoringEngine):
                 self._torch = self._load_torch()
             return self._torch
 
-    def n_best_ids(
+    def iterate_n_best(
         self,
         sources: Sequence[Ids],
         decoding: DecodingConfig,
         count: int,
         *,
         prefixes: TargetPrefixes = (),
-    ) -> list[list[Hypothesis]]:
-        """Return hypotheses as `TorchEngine` does."""
-        by_source: dict[int, list[Hypothesis]] = {}
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield hypotheses as those of `TorchEngine`."""
+        left = dict.fromkeys(range(len(sources)))
         is_free = decoding.search == "greedy" or not any(prefixes)
         if count == 1 and is_free and find_differing_key(decoding) is None:
-            by_source = self.fast.best_as_in_torch(sources, decoding, prefixes)
-        rest = [index for index in range(len(sources)) if index not in by_source]
-        if rest:
+            for index, best in self.fast.best_as_in_torch(sources, decoding, prefixes):
+                del left[index]
+                yield index, best
+        if left:
             hypotheses = self.torch.n_best_ids(
-                [sources[index] for index in rest],
+                [sources[index] for index in left],
                 decoding,
                 count,
-                prefixes=[prefixes[index] for index in rest] if prefixes else (),
+                prefixes=[prefixes[index] for index in left] if prefixes else (),
             )
-            by_source.update(zip(rest, hypotheses, strict=True))
-        return [by_source[index] for index in range(len(sources))]
+            yield from zip(left, hypotheses, strict=True)
 
     def explain(
         self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis]
@@ -471,7 +469,7 @@ def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:
 
 
 def _generates_text(ids: Ids) -> bool:
-    return not _NEVER_GENERATED.intersection(ids)
+    return _NEVER_GENERATED.isdisjoint(ids)
 
 
 def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
@@ -479,6 +477,8 @@ def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
 
     A prefix cut at the limit occurs once per row, so duplicates are removed.
     """
+    if len(hypotheses) == 1:
+        return [*hypotheses]
     hypotheses = list({hypothesis.ids: hypothesis for hypothesis in hypotheses}.values())
     finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
     return sorted(finished or hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]

@@ -59,10 +59,9 @@ class TranslatedPart:
     """Source terms whose targets were put into the translation."""
 
 
-class Engine(ABC):
-    """Translation of ids to ids."""
+class Engine:
+    """Translation of ids to ids; an engine has one of the first two methods, or both."""
 
-    @abstractmethod
     def n_best_ids(
         self,
         sources: Sequence[Sequence[int]],
@@ -77,6 +76,22 @@ class Engine(ABC):
         search one. Each hypothesis begins with the prefix of its source. The tokens of a prefix
         count in the log-probability and the length; the length limit also cuts prefixes.
         """
+        by_source = dict(self.iterate_n_best(sources, decoding, count, prefixes=prefixes))
+        return [by_source[index] for index in range(len(sources))]
+
+    def iterate_n_best(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: TargetPrefixes = (),
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield each source's number and the hypotheses of `n_best_ids`, in any order.
+
+        An engine yields the first ones while it searches for the others, if it can.
+        """
+        yield from enumerate(self.n_best_ids(sources, decoding, count, prefixes=prefixes))
 
     def translate_ids(
         self,
@@ -102,7 +117,7 @@ class TokenDetails:
     """Attention of each target token to each source token, including EOS [T S], from 0 to 1."""
 
 
-class ExplainingEngine(Engine):
+class ExplainingEngine(Engine, ABC):
     """Engine with access to the log-probability and the attention of each token."""
 
     @abstractmethod
@@ -112,7 +127,7 @@ class ExplainingEngine(Engine):
         """Return the details of one hypothesis per source; sources end with EOS."""
 
 
-class ScoringEngine(Engine):
+class ScoringEngine(Engine, ABC):
     """Engine that scores given translations (forced decoding)."""
 
     @property

@@ -1,7 +1,7 @@
 """Search for translations, and a second one where the first loops or loses text to be copied."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -55,16 +55,28 @@ class RetryingSearch:
     decoding: DecodingConfig
     terms: Terms
 
-    def find(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
-        """Return up to `n_best` translations of each input."""
-        if self.decoding.repair == "off":
-            results = self._find_once(inputs, n_best)
-        else:
-            results = self._find_without_loops(inputs, n_best)
-            self._restore(inputs, results, n_best)
-        if self.terms.glossary.terms:
-            self._place_terms(inputs, results)
-        return results
+    def find(
+        self, inputs: Sequence[SearchInput], n_best: int
+    ) -> Iterator[tuple[int, SearchResult]]:
+        """Yield the number of each input and up to `n_best` translations, in any order.
+
+        Those that need no second search come while the engine searches for the others.
+        """
+        has_terms, repairs = bool(self.terms.glossary.terms), self.decoding.repair != "off"
+        unfinished: dict[int, SearchResult] = {}
+        for index, parts in self._search(inputs, n_best, self.decoding):
+            if has_terms or (repairs and _is_doubtful(inputs[index], parts[0])):
+                unfinished[index] = SearchResult(parts)
+            else:
+                yield index, SearchResult(parts)
+        order = sorted(unfinished)
+        some, results = [inputs[index] for index in order], [unfinished[index] for index in order]
+        if repairs:
+            self._retry_loops(some, results, n_best)
+            self._restore(some, results, n_best)
+        if has_terms:
+            self._place_terms(some, results)
+        yield from zip(order, results, strict=True)
 
     def _place_terms(self, inputs: Sequence[SearchInput], results: list[SearchResult]) -> None:
         """Put the terms that they lack into the results, but for those with a forced beginning."""
@@ -74,12 +86,10 @@ class RetryingSearch:
             parts = [*islice(placed, len(results[index].parts))]
             results[index] = replace(results[index], parts=parts)
 
-    def _find_once(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
-        return [SearchResult(parts) for parts in self._search(inputs, n_best, self.decoding)]
-
-    def _find_without_loops(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
-        """Search, and again for translations that loop or are too long."""
-        results = self._find_once(inputs, n_best)
+    def _retry_loops(
+        self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
+    ) -> None:
+        """Search again for translations that loop or are too long."""
         usual = self.decoding.no_repeat_ngram or math.inf
         blocked = {"no_repeat_ngram": min(usual, BLOCKED_NGRAM)}
         if usual > BLOCKED_NGRAM:
@@ -88,14 +98,13 @@ class RetryingSearch:
         short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
         if self.decoding.min_length_ratio < 1:
             self._retry(inputs, results, n_best, _may_be_shorter, short)
-        return results
 
     def _search(
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
-    ) -> list[list[TranslatedPart]]:
+    ) -> Iterator[tuple[int, list[TranslatedPart]]]:
         if self.terms.glossary.terms:
             inputs = [replace(item, ids=self.terms.show(item.text, item.ids)) for item in inputs]
-        candidates = self.engine.n_best_ids(
+        candidates = self.engine.iterate_n_best(
             [item.ids for item in inputs],
             decoding,
             n_best if decoding.mbr is None else decoding.mbr_candidates,
@@ -105,14 +114,12 @@ class RetryingSearch:
             from mt.decoding.sampling import UTILITIES, rank_by_utility
 
             compare = UTILITIES[decoding.mbr]()
-            candidates = [
-                rank_by_utility(hypotheses, self._decode(hypotheses), compare)[:n_best]
-                for hypotheses in candidates
-            ]
-        return [
-            [self._part(item, hypothesis) for hypothesis in hypotheses]
-            for item, hypotheses in zip(inputs, candidates, strict=True)
-        ]
+            candidates = (
+                (index, rank_by_utility(hypotheses, self._decode(hypotheses), compare)[:n_best])
+                for index, hypotheses in candidates
+            )
+        for index, hypotheses in candidates:
+            yield index, [self._part(inputs[index], hypothesis) for hypothesis in hypotheses]
 
     def _decode(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         return [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
@@ -139,7 +146,8 @@ class RetryingSearch:
         if wrong:
             decoding = self.decoding.changed(**changes)
             retried = self._search([inputs[index] for index in wrong], n_best, decoding)
-            for index, parts in zip(wrong, retried, strict=True):
+            for place, parts in retried:
+                index = wrong[place]
                 better = max(results[index].parts, parts, key=lambda found: _quality(found[0]))
                 results[index] = SearchResult(better, repeated=True)
 
@@ -168,7 +176,9 @@ class RetryingSearch:
         rests = [rest for rest, _ in extracted.values()]
         encoded = self.tokenizer.encode_source(rests)
         shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
-        retried = self._find_without_loops(shorter, n_best)
+        found = dict(self._search(shorter, n_best, self.decoding))
+        retried = [SearchResult(found[index]) for index in range(len(shorter))]
+        self._retry_loops(shorter, retried, n_best)
         links = iter(
             align_words(
                 [part for result in retried for part in result.parts], self.engine, self.tokenizer
@@ -209,6 +219,12 @@ def is_loop(part: TranslatedPart) -> bool:
     """Test for a translation that repeats itself more than its source."""
     hypothesis = part.hypothesis
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
+
+
+def _is_doubtful(item: SearchInput, part: TranslatedPart) -> bool:
+    """Test for a translation that may need a second search."""
+    is_wrong = is_loop(part) or _may_be_shorter(item, part)
+    return is_wrong or bool(lost_verbatim(item.text, part.text))
 
 
 def _may_be_shorter(item: SearchInput, part: TranslatedPart) -> bool:

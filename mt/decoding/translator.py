@@ -308,6 +308,7 @@ class Translator:
             self.line_shape,
         )
         search = RetryingSearch(self.engine, self.tokenizer, self.decoding, terms)
+        finish = partial(self._translation, n_best=n_best, terms=terms)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
             lines = preparation.prepare(window)
@@ -315,11 +316,19 @@ class Translator:
             if self.advice and len(inputs) >= _WORTH_AN_EXPORT:
                 _logger.info("%s", self.advice)
                 self.advice = ""
+            owners = [number for number, line in enumerate(lines) for _ in line.inputs]
+            results: list[list[tuple[int, SearchResult]]] = [[] for _ in lines]
+            finished = dict[int, Translation]()
             # A window without words does not call the engine.
-            results = iter(search.find(inputs, n_best) if inputs else ())
-            for line_number, line in enumerate(lines, start=done + 1):
-                of_line = list(islice(results, len(line.inputs)))
-                yield self._translation(line_number, line, of_line, n_best, terms)
+            for index, result in search.find(inputs, n_best) if inputs else ():
+                number = owners[index]
+                results[number].append((index, result))
+                # A line is finished while the engine searches for others.
+                if len(results[number]) == len(lines[number].inputs):
+                    of_line = [result for _, result in sorted(results[number])]
+                    finished[number] = finish(done + number + 1, lines[number], of_line)
+            for number, line in enumerate(lines):
+                yield finished.get(number) or finish(done + number + 1, line, [])
             done += len(lines)
 
     def _translation(
@@ -327,6 +336,7 @@ class Translator:
         line_number: int,
         line: PreparedLine,
         results: list[SearchResult],
+        *,
         n_best: int,
         terms: Terms,
     ) -> Translation:
@@ -351,24 +361,17 @@ class Translator:
         self, line: PreparedLine, parts: tuple[TranslatedPart, ...]
     ) -> RankedTranslation:
         upper = partial(in_upper_case, language=self.direction.target)
-        texts = [
-            change_words(part.text, upper) if item.from_capitals else part.text
-            for part, item in zip(parts, line.inputs, strict=True)
-        ]
-        if len(texts) > 1 or self.decoding.split_sentences != "off":
-            texts = [
-                text.rstrip() if item.prefix else text.strip()
-                for text, item in zip(texts, line.inputs, strict=True)
-            ]
+        strips = len(parts) > 1 or self.decoding.split_sentences != "off"
         *before, after = line.gaps
-        pairs = zip(before, texts, strict=True)
-        return RankedTranslation(
-            text="".join(
-                chain(*((gap, text) for gap, text in pairs if text or gap.strip()), [after])
-            ),
-            score=sum((part.hypothesis.score for part in parts), start=0.0),
-            parts=parts,
-        )
+        pieces: list[str] = []
+        for gap, part, item in zip(before, parts, line.inputs, strict=True):
+            text = change_words(part.text, upper) if item.from_capitals else part.text
+            if strips:
+                text = text.rstrip() if item.prefix else text.strip()
+            if text or gap.strip():
+                pieces += gap, text
+        score = sum([part.hypothesis.score for part in parts], start=0.0)
+        return RankedTranslation("".join([*pieces, after]), score, parts)
 
     def _statuses(
         self, line: PreparedLine, results: list[SearchResult], text: str, uses: Sequence[TermUse]
@@ -381,15 +384,16 @@ class Translator:
         missed = [f"{use.target}` for `{use.source}" for use in uses if use.fate == "missed"]
         restored = [part for result in results for part in result.restored]
         has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
-        loops = any(result.repeated and is_loop(result.parts[0]) for result in results)
-        repeated = _LOOP_NOTE if loops else _REPEATED_NOTE
-        unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
+        repeated = [result for result in results if result.repeated]
+        loops = any(is_loop(result.parts[0]) for result in repeated)
+        unknown = name_characters(line.unknown) if line.unknown else ""
+        is_same = text.strip() == line.text.strip()
         statuses: list[tuple[object, Status, str]] = [
             (not text.strip(), "empty", "the translation is empty"),
             (not all(best.finished for best in bests), "length-limited", _LIMITED_NOTE),
-            (any(result.repeated for result in results), "repeated", repeated),
+            (repeated, "repeated", _LOOP_NOTE if loops else _REPEATED_NOTE),
             (
-                line.inputs and any(map(str.isalpha, text)) and text.strip() == line.text.strip(),
+                is_same and line.inputs and any(map(str.isalpha, text)),
                 "copied",
                 "the translation is the line itself",
             ),
@@ -398,7 +402,7 @@ class Translator:
             (missed, "missed-term", f"terms not in the translation: {listed(missed)}"),
             (restored, "restored", f"put back into the translation: {listed(restored)}"),
             (has_invalid, "invalid-bytes", "bytes that form no character are left out"),
-            (line.unknown, "unknown-characters", unknown),
+            (unknown, "unknown-characters", f"the tokenizer does not know {unknown}"),
             (line.cut, "split", line.cut),
         ]
         return [(status, note) for applies, status, note in statuses if applies]
@@ -451,6 +455,7 @@ def _best_choices(
     choices: list[tuple[TranslatedPart, ...]] = [()]
     for parts in inputs:
         longer = [(*choice, part) for choice in choices for part in parts]
-        longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
+        if len(longer) > 1:
+            longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
         choices = longer[:count]
     return choices

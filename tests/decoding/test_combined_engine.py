@@ -41,8 +41,8 @@ def in_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     search = CTranslate2Engine.best_as_in_torch
 
-    def counted(engine: CTranslate2Engine, *arguments: Any) -> dict[int, Any]:
-        best = search(engine, *arguments)
+    def counted(engine: CTranslate2Engine, *arguments: Any) -> Any:
+        best = [*search(engine, *arguments)]
         counts.append(len(best))
         return best
 

@@ -1,10 +1,13 @@
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mt.decoding.engine import Engine, Hypothesis, TranslatedPart, length_limit
 from mt.decoding.retries import BLOCKED_NGRAM
@@ -452,6 +455,73 @@ def test_altered_text_is_put_back() -> None:
     assert [each.text for each in restored[:3]] == list(lines.values())[:3]
     assert [each.status for each in restored] == [*["restored"] * 3, "altered"]
     assert restored[1].notes == ("put back into the translation: `{n}`, `1,250`",)
+
+
+class Shuffled(Careless):
+    """Finds translations in an order of its own, and loops for lines that ask for it."""
+
+    def __init__(self, random: Random | None) -> None:
+        super().__init__()
+        self.random = random
+
+    def n_best_ids(self, sources: Any, decoding: Any, *rest: Any, **options: Any) -> Any:
+        times = 9 if decoding.no_repeat_ngram is None else 1
+        return [
+            [replace(best, ids=best.ids * times) if "LOOP" in text_of(best.ids) else best]
+            for [best] in super().n_best_ids(sources, decoding, *rest, **options)
+        ]
+
+    def iterate_n_best(self, *arguments: Any, **options: Any) -> Any:
+        found = [*super().iterate_n_best(*arguments, **options)]
+        if self.random:
+            self.random.shuffle(found)
+        yield from found
+
+
+LINES = ("", "12", "a loop", "for {n} now", "One day. Two! A loop? In 1984 {n}", "x y " * 12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    lines=st.lists(st.sampled_from(LINES), max_size=12),
+    window=st.integers(1, 9),
+    random=st.randoms(use_true_random=False),
+)
+def test_translations_do_not_depend_on_windows_and_the_order_of_the_search(
+    lines: list[str], window: int, random: Random
+) -> None:
+    ours, theirs = (
+        build_translator(Shuffled(order), split_sentences="on") for order in (random, None)
+    )
+    assert [*ours.stream(lines, look_ahead=window)] == [*theirs.stream(lines)]
+
+
+def test_lines_are_finished_while_the_engine_searches_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[str] = []
+
+    class Slow(UpperCase):
+        def iterate_n_best(self, *arguments: Any, **options: Any) -> Any:
+            for index, found in [*super().iterate_n_best(*arguments, **options)][::-1]:
+                if index == 0:
+                    raise UserError("no memory")
+                events.append(f"found {index}")
+                yield index, found
+
+    translator = build_translator(Slow())
+    monkeypatch.setattr(translator.tokenizer.target, "has_invalid_bytes", record(events))
+    with pytest.raises(UserError, match="no memory"):
+        next(translator.stream(["a", "b", "c"]))
+    assert events == ["found 2", "C is finished", "found 1", "B is finished"]
+
+
+def record(events: list[str]) -> Callable[[Sequence[int]], bool]:
+    def has_invalid_bytes(ids: Sequence[int]) -> bool:
+        events.append(f"{text_of(ids)} is finished")
+        return False
+
+    return has_invalid_bytes
 
 
 def test_text_without_words_does_not_reach_the_model() -> None:
