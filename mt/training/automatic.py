@@ -94,7 +94,7 @@ LEARNING_RATE = ((256, 0.36), (0, 0.5))
 """Least width of the model, and peak learning rate times the width."""
 GUIDED_ALIGNMENT = 0.5
 """Weight of guided alignment at the first update."""
-DROPOUT = ((100, 0.3), (10, 0.2), (0, 0.1))
+DROPOUT = ((100, 0.3), (10, 0.2), (4, 0.1), (0, 0.0))
 """Least number of passes over the corpus, and dropout."""
 LABEL_SMOOTHING = ((20_000, 0.1), (0, 0.2))
 """Least number of pairs, and label smoothing."""
@@ -243,11 +243,12 @@ def choose_regularization(
 ) -> dict[str, tuple[float, str]]:
     """Return values and reasons for a new model that makes some passes over a number of pairs."""
     smoothing = _look_up(LABEL_SMOOTHING, pairs)
+    dropout = choose_dropout(passes) or (DROPOUT[-2][1] if training.r_drop else 0.0)
     decay = (WEIGHT_DECAY, "smaller weights learn more from each update, measured")
     if training.precision == "pure_bf16":
         decay = (0.0, "its steps are too small for bf16")
     return {
-        "model.dropout": (choose_dropout(passes), explain_dropout(passes)),
+        "model.dropout": (dropout, explain_dropout(passes)),
         "training.label_smoothing": (smoothing, "more for few pairs"),
         "training.weight_decay": decay,
     }
