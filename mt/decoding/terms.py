@@ -130,10 +130,11 @@ class Terms:
         own = [
             span
             for span, link in zip(spans, links, strict=True)
-            if span and link.source[0] < match.end and match.start < link.source[1]
+            if span and _overlaps(link.source, [(match.start, match.end)])
         ]
-        words = [word.span() for word in WORD.finditer(text) if any(map(str.isalnum, word[0]))]
-        words = [word for word in words if not _overlaps(word, verbatim_spans(text))]
+        words, copied = [word.span() for word in WORD.finditer(text)], verbatim_spans(text)
+        words = [word for word in words if not _overlaps(word, copied)]
+        words = [word for word in words if any(map(str.isalnum, text[slice(*word)]))]
         is_own = [_overlaps(word, own) for word in words]
         edits = list[tuple[int, _Edit]]()
         for first, (start, _) in enumerate(words):

@@ -326,7 +326,7 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
         if reason := _why_not_exported(training, decoding):
             _logger.info("%s: no export to CTranslate2: %s", run, reason)
             return
-        _logger.info("%s: exporting to %s, which translates faster on a CPU", run, folder.name)
+        _logger.info("%s: exporting to CTranslate2, which translates faster on a CPU", folder)
         options = ExportOptions(quantization, device="cpu", min_identical=1.0)
         try:
             result = export_ctranslate2(run, folder, options)

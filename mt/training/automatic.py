@@ -96,6 +96,8 @@ GUIDED_ALIGNMENT = 0.5
 """Weight of guided alignment at the first update."""
 DROPOUT = ((100, 0.3), (10, 0.2), (4, 0.1), (0, 0.0))
 """Least number of passes over the corpus, and dropout."""
+R_DROP_DROPOUT = 0.1
+"""Least dropout of a training with R-Drop."""
 LABEL_SMOOTHING = ((20_000, 0.1), (0, 0.2))
 """Least number of pairs, and label smoothing."""
 WEIGHT_DECAY = 0.1
@@ -233,17 +235,13 @@ def _look_up(rows: Sequence[tuple[int, _Number]], number: float) -> _Number:
     return next(value for least, value in rows if number >= least)
 
 
-def choose_dropout(passes: float) -> float:
-    """Return the dropout for a number of passes over the corpus."""
-    return _look_up(DROPOUT, passes)
-
-
 def choose_regularization(
     training: TrainingConfig, pairs: int, passes: float
 ) -> dict[str, tuple[float, str]]:
     """Return values and reasons for a new model that makes some passes over a number of pairs."""
     smoothing = _look_up(LABEL_SMOOTHING, pairs)
-    dropout = choose_dropout(passes) or (DROPOUT[-2][1] if training.r_drop else 0.0)
+    # R-Drop compares two passes with different dropout.
+    dropout = max(_look_up(DROPOUT, passes), R_DROP_DROPOUT if training.r_drop else 0.0)
     decay = (WEIGHT_DECAY, "smaller weights learn more from each update, measured")
     if training.precision == "pure_bf16":
         decay = (0.0, "its steps are too small for bf16")

@@ -400,6 +400,25 @@ def test_characters_leave_room_for_bytes_in_a_small_vocabulary(size: int, chosen
     assert choose_coverage([text], size)[0] == chosen
 
 
+@pytest.mark.parametrize(
+    ("passes", "r_drop", "dropout"),
+    [
+        (0.5, 0, 0.0),
+        (3.9, 0, 0.0),
+        (4, 0, 0.1),
+        (10, 0, 0.2),
+        (100, 0, 0.3),
+        (1, 5, 0.1),
+        (10, 5, 0.2),
+    ],
+)
+def test_dropout_grows_with_the_passes_and_is_on_for_r_drop(
+    passes: float, r_drop: float, dropout: float
+) -> None:
+    values = choose_regularization(TrainingConfig(r_drop=r_drop), 30_000, passes)
+    assert values["model.dropout"][0] == dropout
+
+
 def test_weights_that_round_small_steps_away_have_no_decay() -> None:
     values = choose_regularization(TrainingConfig(precision="pure_bf16"), 30_000, 1.0)
     assert values["training.weight_decay"][0] == 0.0
