@@ -202,7 +202,10 @@ def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Program
     assert program("average", harmed, "--checkpoints", "10,20", "--output", output)[0] == 0
 
 
-def test_run_without_checkpoints_is_an_error(tmp_path: Path, run: Path, program: Program) -> None:
+def test_run_without_checkpoints_is_an_error(
+    tmp_path: Path, run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # messages name the runs of the current folder
     output = tmp_path / "mean"
     missing = run.with_name("fuor")
     told = f"error: {missing}: no such run folder; did you mean `four`?\n"
