@@ -2,11 +2,12 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
+import mt.training.interruption as interruption_module
 from mt.training.interruption import interruptible
 
 Stderr = pytest.CaptureFixture[bytes]
@@ -38,7 +39,8 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         now[0] += seconds
 
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    # In this module only: the event loop of a server that is being stopped would sleep for hours.
+    monkeypatch.setattr(interruption_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return later
 
 
