@@ -1,6 +1,6 @@
 """Prepare the pages of the documentation site in build/docs, for `mkdocs build`.
 
-README.md becomes the home page. A link to a file that is not part of the site becomes its name.
+README.md becomes the home page. A link to a file that is not part of the site becomes its path.
 The API reference has a page for `mt.Translator`, one for `mt.documents`, and one for each internal
 package.
 """
@@ -25,7 +25,7 @@ FILES = {
 PUBLIC = {
     "translator.md": (
         "mt.Translator",
-        "The class that translates lines, and what it returns.",
+        "Translator of lines, and its results.",
         [
             "mt.decoding.translator.Translator",
             "mt.decoding.translator.Translation",
@@ -39,6 +39,8 @@ PUBLIC = {
     ),
 }
 """Pages of the public API: title, introduction, and objects."""
+STYLE = ".md-grid { max-width: 76rem }\n.md-typeset table code { word-break: normal }\n"
+"""Wider pages, and tables whose code breaks between words."""
 INTERNAL = "Internal modules of this package. They may change in any version."
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
@@ -52,7 +54,7 @@ def rewrite_links(text: str, page: Path) -> str:
             return link[0]
         path = (page.parent / target).resolve().relative_to(ROOT.resolve()).as_posix()
         address = PAGES.get(path) or FILES.get(path)
-        return f"[{label}]({address}{anchor})" if address else f"`{label.strip('`')}`"
+        return f"[{label}]({address}{anchor})" if address else f"`{path}`"
 
     return LINK.sub(replace, text)
 
@@ -87,6 +89,7 @@ def main() -> None:
     for name, (title, introduction, objects) in pages.items():
         page = api_page(title, introduction, objects)
         (output / "api" / name).write_text(page, encoding="utf-8")
+    (output / "style.css").write_text(STYLE, encoding="utf-8")
 
 
 if __name__ == "__main__":
