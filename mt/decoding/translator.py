@@ -235,7 +235,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
-        The sentences of a line are translated one by one, as `decoding.split_sentences` says, and
+        The sentences of a line are translated one by one, by `decoding.split_sentences`, and
         the white space around them is restored. A sentence too long for the model is translated in
         parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
         space. A translation that repeats itself is decoded again, unless `decoding.repair`
