@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from typer.main import get_command
 from mt.cli.app import app
 from mt.config.data import TextSource
 from mt.config.loading import load_config
+from mt.config.problems import all_places
+from mt.config.root import Config
 
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "docs" / "README.zh.md"
@@ -29,6 +31,7 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
 ]
+PROGRAM: Any = get_command(app)
 GROUPS = [["plot"], ["bench"], ["data"]]
 """Commands with subcommands."""
 SHELLS = {"sh", "bash", "shell"}
@@ -127,7 +130,7 @@ def mt_calls(page: Path) -> list[list[str]]:
 @cache
 def options_of(names: str) -> set[str]:
     """Return the options of a command; "" is the program itself."""
-    command: Any = get_command(app)
+    command = PROGRAM
     for name in names.split():
         assert name in command.commands, f"mt {names}: no such command"
         command = command.commands[name]
@@ -199,6 +202,42 @@ def test_mt_commands_and_options_exist(page: Path) -> None:
         used = {word.partition("=")[0] for word in arguments if re.match("--?[a-z]", word)}
         unknown = used - options_of(name)
         assert not unknown, f"mt {name} has no {', '.join(sorted(unknown))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_mt_commands_of_blocks_parse(page: Path) -> None:
+    """Values of options and the number of arguments are right, too."""
+    for words in script_commands(page):
+        arguments = mt_arguments([*takewhile(lambda word: word not in ("<", ">"), words)])
+        if arguments is None or page.name == "cli.md":  # shows forms of commands
+            continue
+        command = PROGRAM
+        for name in arguments[: 2 if arguments[:1] in GROUPS else 1]:
+            command, arguments = command.commands[name], arguments[1:]
+        command.make_context(f"mt {command.name}", arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_config_keys_exist(page: Path) -> None:
+    keys = {".".join(place.keys[:2]) for place in all_places(Config)}
+    sections = "|".join(Config.model_fields)
+    named = re.findall(rf"`((?:{sections})\.(?!json|md|tsv|txt)\w+)", prose(page))
+    assert page.name == "CHANGELOG.md" or {*named} <= keys
+
+
+def test_extras_are_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = tables(ROOT / "docs" / "deployment.md")
+    listed = {name for row in rows for name in row[0].split(", ")}
+    extras = {*project["optional-dependencies"]} - {"dev", "docs"}
+    assert {f"`{extra}`" for extra in extras} <= listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_lines_have_at_most_120_characters(page: Path) -> None:
+    if page.name not in ("cli.md", "CHANGELOG.md"):  # a table row or an image is one line
+        lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "!"))]
+        assert [line for line in lines if len(line) > 120] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
