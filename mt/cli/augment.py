@@ -30,6 +30,7 @@ def distill(
         Path,
         typer.Option(
             metavar="DIR",
+            file_okay=False,
             writable=True,
             help="Output folder; the same command resumes stopped work.",
         ),

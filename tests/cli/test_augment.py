@@ -129,3 +129,11 @@ def test_invalid_call_is_one_line_and_makes_no_folder(
     words = arguments.format(run=finished_run, text=mono).split()
     assert message in refused("distill", *words)
     assert not Path("o").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_lines_are_chosen(
+    finished_run: Path, mono: Path, program: Program
+) -> None:
+    status, _, err = program("distill", finished_run, mono, "--lines", 3, "--out", mono)
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"dir '{mono}' is a file" in err
