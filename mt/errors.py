@@ -70,13 +70,14 @@ def install_hint(extra: str) -> str:
 
     The packages are read from the metadata of the installed distribution.
     """
-    try:
+    requirements = list[str]()
+    with suppress(metadata.PackageNotFoundError):
         requirements = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:
-        return f"install the packages of the extra `{extra}`"
     marker = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
     named = (line.partition(";") for line in requirements)
     packages = [name.strip() for name, _, condition in named if marker.search(condition)]
+    if not packages:  # not installed, or an older version than that of the code
+        return f"install the packages of the extra `{extra}`"
     return "pip install " + " ".join(f'"{package}"' for package in packages)
 
 
