@@ -22,7 +22,7 @@ from mt.export.export import (
     evaluate_sample,
     export_ctranslate2,
 )
-from mt.files import open_aside, read_json, replace_file, write_json
+from mt.files import open_aside, read_json, replace_file, require_regular_file, write_json
 from mt.languages import base_language, code_parts, language_name
 from mt.runs import EXPORTED_MODEL, exported_details
 
@@ -70,9 +70,13 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
     """
     if output.suffix != SUFFIX:
         raise UserError(f"{output}: name a file {SUFFIX}")
+    if options.sample:
+        require_regular_file(options.sample)
     finished, lines = begin_export(run, output, options)
     data, tokenizer = finished.config.data, finished.tokenizer
     codes = find_code(data.source_language), find_code(data.target_language)
+    if codes[0] == codes[1]:
+        raise UserError(f"{run}: both languages are `{codes[0]}` for Argos Translate")
     if tags := {**tokenizer.source.tags, **tokenizer.target.tags}:
         raise UserError(f"Argos Translate cannot put {listed([*tags][:3])} in front of a line")
     with open_aside(output.with_suffix("")) as folder:

@@ -104,6 +104,20 @@ def test_a_language_that_argos_lacks_is_refused(run: Path, program: Program) -> 
     assert "`tt`: Argos Translate lacks this language; it has `af`, `ar`" in err
 
 
+def test_languages_that_argos_cannot_tell_apart_are_refused(run: Path, program: Program) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("target_language: de", "target_language: en-GB"))
+    status, _, err = program("export", run, *ARGOS)
+    assert (status, err) == (2, f"error: {run}: both languages are `en` for Argos Translate\n")
+
+
+def test_a_pipe_as_sample_is_refused(run: Path, program: Program, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    status, _, err = program("export", run, *ARGOS, "--sample", tmp_path / "pipe")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "pipe: is a pipe or device, but it has to be read twice" in err
+
+
 @pytest.mark.parametrize(
     ("language", "code"),
     [
