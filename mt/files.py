@@ -64,9 +64,12 @@ def replace_file(path: Path) -> Iterator[Path]:
 def open_aside(path: Path) -> Iterator[Path]:
     """Yield a new temporary folder next to `path`; on exit, delete it unless it was renamed.
 
-    An OSError in the block names `path` instead of the temporary folder.
+    It is next to the end of a link. An OSError in the block names `path` instead of the folder.
     """
-    folder = path.with_name(f".{path.name}.{os.getpid()}")
+    real = resolved(path)
+    folder = real.with_name(f".{real.name}.{os.getpid()}")
+    # Left by a killed process: in a container, the next one has the same number.
+    shutil.rmtree(folder, ignore_errors=True)
     with name_errors(path, instead_of=folder):
         folder.mkdir(parents=True)
     try:
@@ -100,15 +103,19 @@ def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[bool]:
         yield is_locked
 
 
-def put_in_place(folder: Path, output: Path) -> None:
-    """Sync `folder` and rename it to `output`, in place of an existing folder."""
+def put_in_place(folder: Path, output: Path, *, is_new: bool = False) -> None:
+    """Sync `folder` and rename it to `output`, in place of an existing folder.
+
+    Raises OSError with `is_new` if others have filled `output`. A link stays, its end is replaced.
+    """
+    output = resolved(output)
     for path in folder.rglob("*"):
         if path.is_dir():
             sync_folder(path)
         else:
             sync(path)
     sync_folder(folder)
-    if output.exists():
+    if output.exists() and not is_new:
         former = output.with_name(f".{output.name}.{os.getpid()}.former")
         output.rename(former)
         folder.rename(output)

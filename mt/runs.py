@@ -315,6 +315,8 @@ class ModelRecord:
         require_run_file(path, CONFIG_FILE)
         if has_model:
             raise RunError(f"{path}: the run folder is not complete, {WEIGHTS_FILE} is missing")
+        if is_exported(path):
+            raise RunError(f"{path}: is an export, a run folder was expected")
         raise RunError(
             f"{path}: the training has not finished, {MODEL_FILE} is missing; "
             f"`mt train {path}` continues it"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt.errors import UserError
-from mt.files import check_outputs, put_in_place
+from mt.files import check_outputs, open_aside, put_in_place
 
 
 @pytest.fixture
@@ -43,6 +43,37 @@ def test_existing_folder_is_replaced_completely(folder: Path, tmp_path: Path) ->
     put_in_place(folder, output)
     assert sorted(path.name for path in output.iterdir()) == ["inner", "model"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_new_folder_replaces_nothing_of_others(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "mine").touch()
+    with pytest.raises(OSError, match="not empty"):
+        put_in_place(folder, output, is_new=True)
+    assert [path.name for path in output.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_its_end_is_replaced(is_there: bool, tmp_path: Path) -> None:
+    link, end = tmp_path / "link", tmp_path / "disk" / "end"
+    (end if is_there else end.parent).mkdir(parents=True)
+    link.symlink_to(end)
+    with open_aside(link) as aside:
+        assert aside.parent == end.parent
+        (aside / "new").touch()
+        put_in_place(aside, link)
+    assert link.readlink() == end
+    assert [path.name for path in link.iterdir()] == ["new"]
+    assert [*end.parent.iterdir()] == [end]
+
+
+def test_a_folder_of_a_killed_process_is_not_in_the_way(tmp_path: Path) -> None:
+    left = tmp_path / f".output.{os.getpid()}"
+    left.mkdir()
+    (left / "old").touch()
+    with open_aside(tmp_path / "output") as aside:
+        assert not [*aside.iterdir()]
 
 
 def test_outputs_replace_no_input_and_each_other_neither(

@@ -411,7 +411,7 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
     with open_aside(folder) as temporary:
         cleaned = tuple(_write(corpus, temporary, folder) for corpus in corpora)
-        put_in_place(temporary, folder)
+        put_in_place(temporary, folder, is_new=True)
     return cleaned
 
 

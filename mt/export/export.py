@@ -205,10 +205,10 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
     finished, lines = begin_export(run, output, options, is_replaced=True)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
+    settings = make_settings(finished)
+    of_run = load_translator(run, overrides=settings, device=options.device)
     with open_aside(output) as folder:
         exported = _write_ctranslate2(finished, folder, quantization=options.quantization)
-        settings = make_settings(finished)
-        of_run = load_translator(run, overrides=settings, device=options.device)
         parity = compare(of_run, load_translator(folder, overrides=settings), lines)
         failure, note = parity.why_not_kept(options), ""
         if failure is None:
@@ -216,6 +216,7 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
                 note = _add_vocabulary_map(finished, folder, lines, parity.export)
             details = {path.name: hash_file(path) for path in exported_details(folder)}
             write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
+            _check_earlier_export(output)  # others may have written there since
             put_in_place(folder, output)
     return ExportResult(parity, failure, note)
 
@@ -230,12 +231,11 @@ def begin_export(
     `is_replaced` an earlier export, with or without its scores.
     """
     check_run_folder(run)
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
-    if output.exists():
-        if not is_replaced:
-            raise RunError(f"{output}: exists already; name another --output")
-        _check_earlier_export(output)
+    if not (parent := resolved(output).parent).is_dir():
+        raise UserError(f"{output}: there is no folder {parent} to write it into")
+    if not is_replaced and output.exists():
+        raise RunError(f"{output}: exists already; name another --output")
+    _check_earlier_export(output)
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
     finished = read_run(run, overrides=["decoding.quantization=none"])
@@ -251,6 +251,7 @@ def _read_sample(finished: FinishedRun, options: ExportOptions) -> ParitySample:
         )
     origin = "the valid split" if file is None else str(file)
     hint = "give a text in the source language with --sample FILE"
+    hint += " and --force" if quantization != "none" and options.min_identical else ""
     try:
         if file is not None:
             pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
@@ -352,8 +353,11 @@ def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str
 
 
 def _check_earlier_export(output: Path) -> None:
-    """Raise UserError unless a folder is an earlier export, or empty."""
-    if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
+    """Raise UserError if a path is in use, unless by an earlier export or an empty folder."""
+    if not output.exists():
+        return
+    is_filled = not output.is_dir() or any(output.iterdir())
+    if not output.name or (is_filled and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
     written |= {"config.json", "README.md", VOCABULARY_MAP}
@@ -414,6 +418,7 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
     exported, `output` exists, or there is no sample.
     """
     finished, lines = begin_export(run, output, options)
+    of_run = load_translator(run, overrides=make_settings(finished), device=options.device)
     with open_aside(output) as temporary:
         folder, read_back = temporary / "model", temporary / "read_back"
         if finished.config.model.positional == "fairseq":
@@ -422,7 +427,6 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
         else:
             write_marian(finished, folder)
             import_marian(folder, read_back)
-        of_run = load_translator(run, overrides=make_settings(finished), device=options.device)
         exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=options.device)
         same_search = Translator(
             exported.engine,
@@ -436,7 +440,7 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
-            put_in_place(folder, output)
+            put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure)
 
 

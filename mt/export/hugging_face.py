@@ -259,7 +259,7 @@ def write_imported_run(
             longest_source=longest_source,
             provenance=Provenance(f"imported from {origin}"),
         )
-        put_in_place(temporary, run)
+        put_in_place(temporary, run, is_new=True)
     return sum(tensor.numel() for tensor in weights.values())
 
 

@@ -104,7 +104,7 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
             copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
             write_json(folder / PARITY_FILE, asdict(parity))
             write_json(folder / METADATA_FILE, metadata)
-            put_in_place(folder, output)
+            put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure, note)
 
 

@@ -14,7 +14,7 @@ from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
 from mt.evaluation.scores import why_unable_to_rank
-from mt.files import open_aside, read_json, replace_file, write_text
+from mt.files import open_aside, put_in_place, read_json, replace_file, write_text
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
 from mt.runs import (
@@ -276,7 +276,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
         copy_tokenizer(folder.tokenizer, copy.tokenizer)
         base = folder.initial_weights()
         _write_model(copy, plain.lora, learner.model, described, provenance, base)
-        temporary.rename(output)
+        put_in_place(temporary, output, is_new=True)
     return f"{output}: {score}"
 
 

@@ -189,8 +189,10 @@ def test_without_the_valid_split_a_sample_is_required(run: Path, tmp_path: Path)
     config = run / "config.yaml"
     text = config.read_text()
     config.write_text(text.replace("valid.en", "gone.en").replace("valid.de", "gone.de"))
-    with pytest.raises(UserError, match="--sample FILE"):
+    with pytest.raises(UserError, match="--sample FILE$"):
         export_ctranslate2(run, tmp_path / "out", ExportOptions())
+    with pytest.raises(UserError, match="--sample FILE and --force$"):
+        export_ctranslate2(run, tmp_path / "out", ExportOptions("int8"))
     sample = tmp_path / "sample"
     sample.write_text("one two\n\nthree four\n")
     result = export_ctranslate2(run, tmp_path / "out", ExportOptions(sample=sample, device="cpu"))
@@ -322,6 +324,55 @@ def test_an_unfinished_run_is_refused(run: Path, program: Program) -> None:
     status, _, err = program("export", run, *INT8)
     assert (status, err.count("\n")) == (2, 1)
     assert f"`mt train {run}` continues it" in err
+
+
+@pytest.mark.parametrize(
+    ("of", "output", "message"),
+    [
+        ("run/ctranslate2", "new", "run/ctranslate2: is an export, a run folder was expected"),
+        ("../run", ".", ".: exists already and is not an export; name another --output"),
+        ("run", "link", "link: there is no folder /none/of to write it into"),
+    ],
+)
+def test_a_wrong_folder_is_refused_before_the_work(
+    of: str,
+    output: str,
+    message: str,
+    run: Path,
+    program: Program,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty" if output == "." else tmp_path)
+    (tmp_path / "link").symlink_to("/none/of/these")
+    if output == "new":
+        assert program("export", run, "--to", "ctranslate2")[0] == 0
+    status, _, err = program("export", of, "--to", "ctranslate2", "--output", output)
+    assert (status, err) == (2, f"error: {message}\n")
+
+
+def test_files_written_during_an_export_are_kept(
+    run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_and_compare(*arguments: Any) -> Parity:
+        (run / "ctranslate2").mkdir()
+        (run / "ctranslate2" / "mine").touch()
+        return compare(*arguments)
+
+    monkeypatch.setattr("mt.export.export.compare", write_and_compare)
+    status, _, err = program("export", run, "--to", "ctranslate2")
+    assert status == 2
+    assert "ctranslate2: exists already and is not an export" in err
+    assert [path.name for path in (run / "ctranslate2").iterdir()] == ["mine"]
+
+
+def test_weights_of_another_config_are_refused(run: Path, program: Program) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("positional: sinusoidal", "positional: learned"))
+    status, _, err = program("export", run, "--to", "ctranslate2")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "model.safetensors: does not fit the config" in err
 
 
 def test_training_ends_with_a_quantized_export_beside_the_other(
