@@ -9,6 +9,7 @@ from typing import Any
 
 import sentencepiece
 
+from mt.config.data import TERM_TAGS
 from mt.data.normalization import list_rules, normalize_source
 from mt.data.sentencepiece_model import with_rules
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
@@ -77,8 +78,8 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
     codes = find_code(data.source_language), find_code(data.target_language)
     if codes[0] == codes[1]:
         raise UserError(f"{run}: both languages are `{codes[0]}` for Argos Translate")
-    if tags := {**tokenizer.source.tags, **tokenizer.target.tags}:
-        raise UserError(f"Argos Translate cannot put {listed([*tags][:3])} in front of a line")
+    if tags := {*tokenizer.source.tags, *tokenizer.target.tags} - {*TERM_TAGS}:
+        raise UserError(f"Argos Translate cannot put {listed(sorted(tags)[:3])} before a line")
     with open_aside(output.with_suffix("")) as folder:
         exported, package = folder / "ctranslate2", folder / f"translate-{codes[0]}_{codes[1]}"
         result = export_ctranslate2(run, exported, options)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError
 from mt.export.argos import find_code
+from mt.training.trainer import train
 from tests.factories import Program
 
 ARGOS = ("--to", "argos", "--device", "cpu")
@@ -102,6 +104,17 @@ def test_a_language_that_argos_lacks_is_refused(run: Path, program: Program) -> 
     status, _, err = program("export", run, *ARGOS)
     assert (status, err.count("\n")) == (2, 1)
     assert "`tt`: Argos Translate lacks this language; it has `af`, `ar`" in err
+
+
+def test_only_tags_that_lines_need_are_refused(
+    tiny_recipe: Path, tmp_path: Path, program: Program
+) -> None:
+    for name, setting in (("terms", "data.terms=0.5"), ("tags", "tokenizer.tags=[<2de>]")):
+        overrides = ["training.export=off", setting]
+        train(load_config(tiny_recipe, overrides=overrides), tmp_path / name)
+    assert program("export", tmp_path / "terms", *ARGOS)[0] == 0
+    status, _, err = program("export", tmp_path / "tags", *ARGOS)
+    assert (status, err) == (2, "error: Argos Translate cannot put `<2de>` before a line\n")
 
 
 def test_languages_that_argos_cannot_tell_apart_are_refused(run: Path, program: Program) -> None:
