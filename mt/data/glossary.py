@@ -89,7 +89,7 @@ def as_terms(rows: Mapping[str, str | Sequence[str]]) -> tuple[Term, ...]:
     pairs = [
         (f"glossary: `{make_printable(source)}`", (source, target))
         for source, targets in rows.items()
-        for target in ([targets] if isinstance(targets, str) else targets)
+        for target in ([targets] if isinstance(targets, str) else targets or [""])
     ]
     return _check_rows(pairs)
 
@@ -99,7 +99,10 @@ def _check_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Term, ...]:
     terms: dict[str, dict[str, None]] = {}
     for place, row in rows:
         if not 2 <= len(row) <= 3:
-            raise DataError(f"{place}: is no row of source term, target term and perhaps a note")
+            raise DataError(
+                f"{place}: has {len(row) - 1} tabs; write source term, tab, target term, and "
+                "perhaps a tab and a note"
+            )
         for side, cell in zip(("source", "target"), row, strict=False):
             name = f"{place}: the {side} term"
             copied = [part for part in copied_parts(cell) if any(map(str.isalnum, part))]

@@ -179,8 +179,8 @@ def test_rows_are_read_with_notes_and_alternatives(tmp_path: Path) -> None:
     [
         (b"", "has no term"),
         (b"\n \n", "has no term"),
-        (b"a\tb\nc\n", "line 2: is no row of source term, target term and perhaps a note"),
-        (b"a\tb\tc\td\n", "line 1: is no row"),
+        (b"a\tb\nc\n", "line 2: has 0 tabs; write source term, tab, target term"),
+        (b"a\tb\tc\td\n", "line 1: has 3 tabs"),
         (b"a\tb\n\tc\n", "line 2: the source term is empty"),
         (b"a\t \n", "line 1: the target term is empty"),
         (b"a\tb\nc\t\xff\n", "line 2 is not UTF-8 .*iconv"),
@@ -206,6 +206,7 @@ def test_a_row_that_is_no_term_is_named(content: bytes, message: str, tmp_path: 
     ("rows", "message"),
     [
         ({"a": ["b", ""]}, "the target term is empty"),
+        ({"a": []}, "the target term is empty"),
         ({"": "b"}, "the source term is empty"),
         ({"a": "<b>"}, "the target term has `<b>`"),
         ({"a\n": "b"}, "the source term has "),
