@@ -158,9 +158,10 @@ def _find_faults(line: Translation, calibration: Calibration) -> Iterator[tuple[
     if added and not of_source:
         yield "negation", f"the source has no negation for `{added}`"
     for part in _parts(line):
-        tokens = len(part.source), len(part.hypothesis.ids) + 1
-        row = omission_features(part.source_text, part.text, tokens, part.hypothesis.log_prob)
-        if part.hypothesis.finished and np.dot(row, calibration.omission) > 0:
+        hypothesis = part.unplaced or part.hypothesis
+        tokens = len(part.source), len(hypothesis.ids) + 1
+        row = omission_features(part.source_text, part.text, tokens, hypothesis.log_prob)
+        if hypothesis.finished and np.dot(row, calibration.omission) > 0:
             yield "omitted", "some of the source is not in the translation"
             break
 
@@ -170,8 +171,8 @@ def _parts(line: Translation) -> tuple[TranslatedPart, ...]:
 
 
 def mean_log_prob(line: Translation) -> float:
-    """Return the log-probability of a translation per token."""
-    hypotheses = [part.hypothesis for part in _parts(line)]
+    """Return the log-probability of a translation per token, without terms that were placed."""
+    hypotheses = [part.unplaced or part.hypothesis for part in _parts(line)]
     tokens = sum(len(hypothesis.ids) + 1 for hypothesis in hypotheses)
     return math.fsum(hypothesis.log_prob for hypothesis in hypotheses) / max(1, tokens)
 

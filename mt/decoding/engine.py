@@ -57,6 +57,8 @@ class TranslatedPart:
     """Translation, one line."""
     placed: tuple[str, ...] = ()
     """Source terms whose targets were put into the translation."""
+    unplaced: Hypothesis | None = None
+    """Hypothesis before a further search wrote terms into it: the model did not choose them."""
 
 
 class Engine:

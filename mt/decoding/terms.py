@@ -21,6 +21,8 @@ from mt.decoding.engine import Engine, TranslatedPart
 from mt.decoding.preparation import in_one_line
 from mt.special_ids import UNK
 
+_HYPHENS = frozenset("-\u2010\u2011")
+
 
 @dataclass(frozen=True, slots=True)
 class TermUse:
@@ -138,7 +140,8 @@ class Terms:
         is_own = [_overlaps(word, own) for word in words]
         edits = list[tuple[int, _Edit]]()
         for first, (start, _) in enumerate(words):
-            if is_own[first] or not any(is_own):
+            before = text[words[first - 1][1] : start] if first and is_own[first - 1] else ""
+            if (is_own[first] and before not in _HYPHENS) or not any(is_own):
                 last = [*is_own, False].index(False, first + 1) - 1
                 end = words[last][1]
                 is_first = not any(map(str.isalnum, text[:start])) and text[start].isupper()
@@ -170,7 +173,8 @@ class Terms:
             if word and not self.glossary.locate([edit.match], text[edit.start : word.end()])[0]:
                 text = beginning + text[word.end() :]
             kept = replace(hypothesis, score=edit.part.hypothesis.score)
-            parts.append(replace(edit.part, text=text, hypothesis=kept))
+            first = edit.part.unplaced or edit.part.hypothesis
+            parts.append(replace(edit.part, text=text, hypothesis=kept, unplaced=first))
         return parts
 
     def _is_better(

@@ -14,6 +14,7 @@ from mt.config.data import TERM_TAGS, Direction
 from mt.data.glossary import Glossary, as_terms
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import without_terms
+from mt.decoding.confidence import mean_log_prob
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.text_files import report_line
 from mt.decoding.translator import Translation, Translator
@@ -22,7 +23,7 @@ from tests.factories import Program, foreign_vocabulary
 LINES = [
     "the black cats see a dog and 25 birds . The Dog sees 25 cats !",
     "die schwarzen Katzen sehen einen Hund und 25 Vögel . Der Hund sieht 25 Katzen !",
-    "Mieze Köter 我的电脑 你好，世界。",
+    "Mieze Köter 我的电脑 你好，世界。 a-b",
 ]
 PLAIN = foreign_vocabulary(LINES, 160)
 SHOWN = foreign_vocabulary(LINES, 162, control_symbols=[*TERM_TAGS])
@@ -181,6 +182,14 @@ class Continuing(Dictionary):
         ),
         # Without an aligned word, each place is tried.
         ("see dog a", {"dog": ""}, {"sehen Köter": (" ein", -1)}, "sehen Köter ein", 3),
+        # A compound with a hyphen is one word.
+        (
+            "see a dog !",
+            {"dog": "Katzen-Hund"},
+            {"sehen einen Köter": (" !", -9), "sehen einen Katzen-Köter": (" !", -1)},
+            "sehen einen Köter !",
+            1,
+        ),
         # A search that loses a number or its end is not used.
         ("see a dog 25", {}, {"sehen einen Köter": (" !", -1)}, "sehen einen Köter 25", 1),
         ("see a dog !", {}, {"sehen einen Köter": ("...", -1)}, "sehen einen Köter !", 1),
@@ -203,6 +212,8 @@ def test_the_translation_goes_on_behind_a_term(
     [use] = translation.terms
     assert (use.fate, use.way) == ("inflected" if "Kötern" in text else "used", "placed")
     assert translation.alternatives[0].score == -1.0, "alternatives stay in their order"
+    [plain] = translator.stream([line])
+    assert mean_log_prob(translation) == mean_log_prob(plain), "confidence is that of own words"
 
 
 @pytest.mark.parametrize("shown", [False, True])
@@ -302,7 +313,8 @@ def test_files_are_translated_with_a_glossary(
         terms.write_text("two\n")
         status, _, err = program("translate", tmp_path / "none", *common)
         message = (
-            f"error: {terms}: line 1: is no row of source term, target term and perhaps a note\n"
+            f"error: {terms}: line 1: has 0 tabs; write source term, tab, target term, and "
+            "perhaps a tab and a note\n"
         )
         assert (status, err) == (2, message)
         assert out.read_bytes() == before
