@@ -22,6 +22,8 @@ from mt.decoding.preparation import in_one_line
 from mt.special_ids import UNK
 
 _HYPHENS = frozenset("-\u2010\u2011")
+_SHORTEST = 0.6
+"""Least length, relative to that of the translation with the term in the place of other words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ class Terms:
         """Return translations with the terms that they lack, each written by a further search.
 
         The search goes on behind the term, in the place of a word that is aligned with the source
-        term or, without one, of any word. The most probable translation counts that has an end and
-        all numbers, addresses, placeholders and other terms. If there is none, the term replaces
-        the aligned words.
+        term or, without one, of any word. The most probable translation counts that has an end, is
+        not much shorter, and has all numbers, addresses, placeholders and other terms. If there is
+        none, the term replaces the aligned words.
         """
         placed, found = [*parts], [self.glossary.find(part.source_text) for part in parts]
         for turn in range(max(map(len, found), default=0)):
@@ -114,9 +116,12 @@ class Terms:
             ]
             searched = iter(self._go_on([*chain.from_iterable(edits)]))
             for index, own in zip(lacking, edits, strict=True):
-                results = sorted(
-                    islice(searched, len(own)), key=lambda part: -part.hypothesis.mean_log_prob
-                )
+                results = [
+                    part
+                    for edit, part in zip(own, islice(searched, len(own)), strict=True)
+                    if len(part.text) >= _SHORTEST * len(edit.part.text)
+                ]
+                results.sort(key=lambda part: -part.hypothesis.mean_log_prob)
                 replaced = [edit.part for edit in own if edit.is_aligned]
                 is_better = partial(self._is_better, placed[index], found[index])
                 placed[index] = next(filter(is_better, results + replaced), placed[index])

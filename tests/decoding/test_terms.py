@@ -190,7 +190,14 @@ class Continuing(Dictionary):
             "sehen einen Köter !",
             1,
         ),
-        # A search that loses a number or its end is not used.
+        # A search that loses a number, its end or the rest of the sentence is not used.
+        (
+            "see a dog the cats see birds !",
+            {},
+            {"sehen einen Köter": (" !", -1)},
+            "sehen einen Köter die Katzen sehen Vögel !",
+            1,
+        ),
         ("see a dog 25", {}, {"sehen einen Köter": (" !", -1)}, "sehen einen Köter 25", 1),
         ("see a dog !", {}, {"sehen einen Köter": ("...", -1)}, "sehen einen Köter !", 1),
     ],
