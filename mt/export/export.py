@@ -75,7 +75,7 @@ PLAIN_SEARCH = (
 CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
 of a weak model would end differently.
 """
-_MAX_LINES, _MAX_LINES_QUANTIZED = 500, 2000
+_MAX_LINES, _MAX_LINES_FOR_COST = 500, 2000
 """Lines of the valid split for the proof that models are equal, and to measure a difference."""
 _SHOWN_DIFFERENCES = 3
 # Leaves room for other decoding settings; the table is small compared with a model.
@@ -213,7 +213,7 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
         failure, note = parity.why_not_kept(options), ""
         if failure is None:
             if finished.tokenizer.target_size >= MIN_VOCABULARY:
-                note = _add_vocabulary_map(finished, folder, lines, parity.export)
+                note = _add_vocabulary_map(finished, folder, options)
             details = {path.name: hash_file(path) for path in exported_details(folder)}
             write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
             _check_earlier_export(output)  # others may have written there since
@@ -239,10 +239,12 @@ def begin_export(
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
     finished = read_run(run, overrides=["decoding.quantization=none"])
-    return finished, _read_sample(finished, options)
+    limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
+    return finished, _read_sample(finished, options, limit)
 
 
-def _read_sample(finished: FinishedRun, options: ExportOptions) -> ParitySample:
+def _read_sample(finished: FinishedRun, options: ExportOptions, limit: int) -> ParitySample:
+    """Return the first `limit` lines that are not blank."""
     config, file, quantization = finished.config, options.sample, options.quantization
     if file and quantization != "none" and options.min_identical:
         raise UserError(
@@ -259,7 +261,6 @@ def _read_sample(finished: FinishedRun, options: ExportOptions) -> ParitySample:
             pairs = list(open_split(config.data, "valid").pairs())
     except (DataError, OSError) as error:
         raise UserError(f"{error}; {hint}") from error
-    limit = _MAX_LINES if quantization == "none" else _MAX_LINES_QUANTIZED
     pairs = [pair for pair in pairs if pair.source.strip()][:limit]
     if not pairs:
         raise UserError(f"{origin}: has no line to translate; {hint}")
@@ -272,13 +273,13 @@ def _read_sample(finished: FinishedRun, options: ExportOptions) -> ParitySample:
     )
 
 
-def _add_vocabulary_map(
-    finished: FinishedRun, folder: Path, lines: ParitySample, plain: ModelResult
-) -> str:
+def _add_vocabulary_map(finished: FinishedRun, folder: Path, options: ExportOptions) -> str:
     """Write a vocabulary map that covers the references and costs little; return the result."""
     path, text = folder / VOCABULARY_MAP, "vocabulary map"
-    if lines.references is None or plain.bleu is None:
-        return f"no {text}: {lines.origin} has no references"
+    if options.sample is not None:
+        return f"no {text}: {options.sample} has no references"
+    lines = _read_sample(finished, options, _MAX_LINES_FOR_COST)
+    assert lines.references is not None
     pairs = tuple(map(SentencePair, lines.lines, lines.references))
     try:
         data = open_prepared(finished.config, RunFolder(finished.folder), valid=pairs)
@@ -289,15 +290,16 @@ def _add_vocabulary_map(
     text += f" with {share:.2%} of the tokens of the references"
     if not path.exists():
         return f"no {text}: {MIN_COVERAGE:.1%} are required"
-    mapped = load_translator(folder, overrides=make_settings(finished))
-    assert isinstance(mapped.engine, CTranslate2Engine)
-    mapped.engine.uses_vocabulary_map = True
-    result, count = _translate(mapped, lines)[1], len(lines.lines)
-    assert result.bleu is not None
-    speeds = (f"{count / seconds:.1f}" for seconds in (plain.seconds, result.seconds))
+    translator = load_translator(folder, overrides=make_settings(finished))
+    assert isinstance(translator.engine, CTranslate2Engine)
+    plain = _translate(translator, lines)[1]
+    translator.engine.uses_vocabulary_map = True
+    mapped = _translate(translator, lines)[1]
+    assert plain.bleu is not None and mapped.bleu is not None
+    speeds = (f"{len(lines.lines) / each.seconds:.1f}" for each in (plain, mapped))
     text += f" in {size:,.0f} of {data.tokenizer.target_size:,} tokens, BLEU {plain.bleu:.2f} -> "
-    text += f"{result.bleu:.2f}, {' -> '.join(speeds)} sentences/s"
-    if round(plain.bleu - result.bleu, 2) <= MAX_MAP_COST:
+    text += f"{mapped.bleu:.2f}, {' -> '.join(speeds)} sentences/s"
+    if round(plain.bleu - mapped.bleu, 2) <= MAX_MAP_COST:
         return f"{text}: for `use_vmap=True`"
     path.unlink()
     return f"no {text}: it may cost {MAX_MAP_COST} BLEU"
