@@ -30,7 +30,6 @@ def distill(
         Path,
         typer.Option(
             metavar="DIR",
-            file_okay=False,
             writable=True,
             help="Output folder; the same command resumes stopped work.",
         ),
@@ -101,6 +100,8 @@ def distill(
     filtered; NAME.rejected.tsv has those left out, with reasons. For back-translation, RUN
     translates a text in the target language of the new system.
     """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; name a folder")
     checked = decoding_only(overrides)
     request = {"model": model, "prompt": prompt, "temperature": temperature}
     if origin is None:
