@@ -73,7 +73,7 @@ def provide_tokenizer(
     origin: tuple[str, Path] | None,
     text: "TokenizerText | None",
 ) -> Tokenizer:
-    """Return the tokenizer in `folder`; create it by the config if it does not exist.
+    """Return the tokenizer in `folder`; create it as configured if it does not exist.
 
     It is trained on the sampled `text`, or copied from `origin`, the config key and the run or
     tokenizer folder that it names, and extended if the config adds tokens or tags. Raises

@@ -235,9 +235,9 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
-        The sentences of a line are translated one by one, by `decoding.split_sentences`, and
-        the white space around them is restored. A sentence too long for the model is translated in
-        parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
+        Depending on `decoding.split_sentences`, the sentences of a line are translated one by one,
+        and the white space around them is restored. A sentence too long for the model is translated
+        in parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
         space. A translation that repeats itself is decoded again, unless `decoding.repair`
         is `off`. Each line has up to `n_best` alternatives; raises UserError at once if the search
         cannot find so many.

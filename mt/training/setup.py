@@ -193,7 +193,7 @@ def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
 
 
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:
-    """Return a learner for a model, after freezing and compiling it by the config."""
+    """Return a learner for a model, after freezing and compiling it as configured."""
     training = config.training
     choose_weights(model, training, trains_embeddings=config.learns_tokens)
     if training.compile == "on":
