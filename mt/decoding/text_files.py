@@ -222,6 +222,7 @@ def translated_windows(
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
+    done = terms = 0
     while window := assess_lines(islice(translations, size)):
         if first:
             window = [
@@ -230,8 +231,13 @@ def translated_windows(
             ]
         for translation in window:
             log_notes(translation)
+            terms += len(translation.terms)
+        done += len(window)
         text = "".join(write(window, translator)).encode()
         yield Window(len(window), (text, "".join(map(report_line, window)).encode()))
+    if job.glossary and done and not terms:
+        where = f"lines {first + 1:,} to {first + done:,}"
+        _logger.warning("%s: none of its source terms is in %s", job.glossary, where)
 
 
 def as_text(translations: Sequence[Translation], _: Translator) -> Iterator[str]:

@@ -257,12 +257,7 @@ def translate_document(
     Notes on a text are logged with its number. Raises UserError for invalid files, device, run
     folder or overrides, and DataError for a damaged document, before a text is translated.
     """
-    if job.column is not None and job.format not in {"jsonl", "tsv"}:
-        raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
-    if job.fuzzy and job.format != "po":
-        raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
-    if job.fuzzy_below is not None and job.format not in {"po", "xliff"}:
-        raise UserError(f"`--fuzzy-below` is for po and xliff, the format is {job.format}")
+    _check_options(job)
     inputs = [job.input and require_file(job.input), job.glossary]
     check_output_files([job.output, job.report], inputs)
     terms = read_terms(job.glossary)
@@ -281,13 +276,15 @@ def translate_document(
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        rows: list[str] = []
+        rows, found = list[str](), 0
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
+            nonlocal found
             for translation, links in translate_texts(translator, texts, options, assess_texts):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
+                found += len(translation.terms)
                 bar.update()
                 needs_review = translation.needs_review or (
                     below is not None
@@ -303,6 +300,20 @@ def translate_document(
         out.writelines(document.translate(options, translate, refuse))
         if report is not None:
             report.writelines(row.encode() for row in rows)
+        if job.glossary and total and not found:
+            _logger.warning("%s: none of its source terms is in the texts", job.glossary)
+
+
+def _check_options(job: DocumentJob) -> None:
+    options = (
+        ("--column", job.column is not None, ("jsonl", "tsv")),
+        ("--fuzzy", job.fuzzy, ("po",)),
+        ("--fuzzy-below", job.fuzzy_below is not None, ("po", "xliff")),
+    )
+    for name, is_given, formats in options:
+        if is_given and job.format not in formats:
+            meant = " and ".join(formats)
+            raise UserError(f"`{name}` is for {meant}, the format is {job.format}")
 
 
 def _count_texts(document: SourceDocument, options: Options) -> int:

@@ -327,6 +327,33 @@ def test_files_are_translated_with_a_glossary(
         assert out.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("in.txt", "one two\nzero\n", "lines 1 to 2"),
+        ("in.jsonl", '{"text": "one two"}\n', "the texts"),
+    ],
+)
+def test_a_glossary_of_which_no_term_is_found_is_named(
+    name: str,
+    content: str,
+    where: str,
+    finished_run: Path,
+    program: Program,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text, terms = tmp_path / name, tmp_path / "terms.tsv"
+    text.write_text(content)
+    warning = f"{terms}: none of its source terms is in {where}"
+    column = ["--column", "text"] if text.suffix == ".jsonl" else []
+    for rows, is_named in [('"one"\tx\nTerm\ty\n', True), ("one\tx\n", False)]:
+        terms.write_text(rows)
+        caplog.clear()
+        status, _, err = program("translate", finished_run, text, "--glossary", terms, *column)
+        assert (status, warning in caplog.messages) == (0, is_named), err
+
+
 def test_share_of_the_terms_that_are_used_is_scored(
     finished_run: Path, program: Program, tmp_path: Path
 ) -> None:
