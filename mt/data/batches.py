@@ -21,8 +21,9 @@ Update = list[Indices]
 """Sentences of an update, in runs of similar lengths: no batch has sentences of two runs."""
 
 SOURCE, TARGET = 0, 1
-_RUN_TOKENS = 500
-"""Least number of target tokens in a run; a smaller batch costs more time for each token."""
+_RUN_TOKENS = 3000
+"""Least number of target tokens in a run, about those of a batch on a CPU: a run is a batch of its
+own, and each further batch of an update costs time."""
 _MOST_RUNS = 4
 """Largest number of runs in an update."""
 
@@ -32,12 +33,12 @@ def plan_updates(
 ) -> list[Update]:
     """Return the updates of an epoch; each sentence is in exactly one.
 
-    An update has one run of sentences for each 500 target tokens, at most four. A run has sentences
-    of similar length on both sides, so that little padding is needed; four runs in turn, of one
-    update or of several, are one from each quarter of the corpus by length. Updates have equal
-    numbers of target tokens up to a sentence for each run, as near to `target_tokens_per_update` as
-    a whole number of updates allows; there is no small last update. The plan follows from
-    `lengths`, `seed` and `epoch` alone, on any hardware.
+    An update has one run of sentences for each 3,000 target tokens, at most four. A run has
+    sentences of similar length on both sides, so that little padding is needed; four runs in turn,
+    of one update or of several, are one from each quarter of the corpus by length. Updates have
+    equal numbers of target tokens up to a sentence for each run, as near to
+    `target_tokens_per_update` as a whole number of updates allows; there is no small last update.
+    The plan follows from `lengths`, `seed` and `epoch` alone, on any hardware.
     """
     assert target_tokens_per_update > 0
     if len(lengths) == 0:

@@ -272,15 +272,16 @@ class TranslationTable:
         scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
         positions = torch.arange(source.shape[1], device=source.device)
         distances = (positions[:, None] - positions).abs().clamp(max=_LONGEST_JUMP)
+        costs = _JUMP_COST * distances
         best, steps = scores[:, 0], []
         for row in scores.unbind(1)[1:]:
-            reached, before = (best[:, :, None] - _JUMP_COST * distances).max(dim=1)
+            reached, before = (best[:, None] - costs).max(dim=2)
             best = reached + row
             steps.append(before)
-        path = [best.argmax(dim=1)]
+        path = [best.argmax(dim=1, keepdim=True)]
         for before in reversed(steps):
-            path.append(before.gather(1, path[-1][:, None])[:, 0])
-        aligned = torch.stack(path[::-1], dim=1)
+            path.append(before.gather(1, path[-1]))
+        aligned = torch.cat(path[::-1], dim=1)
         return aligned.masked_fill((target == PAD) | (target == EOS), -1)
 
 

@@ -34,7 +34,7 @@ lengths_of_any_corpus = st.lists(
 
 @given(
     lengths=lengths_of_any_corpus,
-    tokens=st.integers(1, 4000),
+    tokens=st.integers(1, 15_000),
     seed=st.integers(0, 2**31 - 1),
     epoch=st.integers(0, 1000),
 )
@@ -46,7 +46,7 @@ def test_each_sentence_is_in_one_update_of_equal_size(
     if len(lengths) == 0:
         return
     total, longest = int(lengths[:, 1].sum()), int(lengths[:, 1].max())
-    share, runs = total / max(1, round(total / tokens)), min(max(tokens // 500, 1), 4)
+    share, runs = total / max(1, round(total / tokens)), min(max(tokens // 3000, 1), 4)
     sizes = [int(lengths[np.concatenate(update), 1].sum()) for update in updates]
     assert min(sizes) > 0
     assert max(sizes) <= share + runs * longest
@@ -79,12 +79,12 @@ def joined(plan: list[Update]) -> list[Indices]:
     return [np.concatenate(update) for update in plan]
 
 
-@pytest.mark.parametrize("tokens", [500, 1000, 2000, 9000])
+@pytest.mark.parametrize("tokens", [500, 2000, 6000, 12_000])
 def test_four_runs_in_turn_are_as_long_as_the_corpus(tokens: int) -> None:
     lengths = corpus_lengths(60_000)
     median = np.quantile(np.repeat(lengths[:, 1], lengths[:, 1]), 0.5)
     plan = joined(plan_updates(lengths, tokens, seed=1, epoch=0))
-    together = max(4 * 500 // tokens, 1)
+    together = 4 // max(tokens // 3000, 1)
     shares = []
     for first in range(0, len(plan), together):
         target = lengths[np.concatenate(plan[first : first + together]), 1]
@@ -175,7 +175,7 @@ def test_plan_needs_little_padding(tokens: int) -> None:
     updates = plan_updates(lengths, tokens, seed=1, epoch=0)
     split = [split_update(each, lengths, max_tokens_per_batch=4096, ranks=1)[0] for each in updates]
     efficiency = padding_efficiency([batch for batches in split for batch in batches], lengths)
-    assert min(efficiency.source, efficiency.target) > 0.95
+    assert min(efficiency.source, efficiency.target) > 0.93
 
 
 def example(index: int, source: list[int], target: list[int]) -> Example:
