@@ -270,14 +270,19 @@ class TranslationTable:
             is_shown = (opened > closed)[:, None] & (source[:, None] == target[:, :, None])
             scores.masked_fill_(is_shown, 0.0)
         scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
-        positions = torch.arange(source.shape[1], device=source.device)
-        distances = (positions[:, None] - positions).abs().clamp(max=_LONGEST_JUMP)
-        costs = _JUMP_COST * distances
-        best, steps = scores[:, 0], []
+        # Steps of fewer tokens than the longest are compared in a window; all others cost as much.
+        wide = _LONGEST_JUMP - 1
+        near = torch.arange(-wide, wide + 1, device=source.device)
+        positions, costs = torch.arange(source.shape[1], device=source.device), near.abs()
+        padded = F.pad(scores[:, 0], (wide, wide), value=float("-inf"))
+        best, windows = padded[:, wide:-wide], padded.unfold(1, len(near), 1)
+        steps = []
         for row in scores.unbind(1)[1:]:
-            reached, before = (best[:, None] - costs).max(dim=2)
-            best = reached + row
-            steps.append(before)
+            far, from_far = best.max(dim=1, keepdim=True)
+            reached, shift = (windows - _JUMP_COST * costs).max(dim=2)
+            far -= _JUMP_COST * _LONGEST_JUMP
+            steps.append(torch.where(reached >= far, positions + shift - wide, from_far))
+            torch.add(torch.maximum(reached, far), row, out=best)
         path = [best.argmax(dim=1, keepdim=True)]
         for before in reversed(steps):
             path.append(before.gather(1, path[-1]))
