@@ -270,7 +270,7 @@ class TranslationTable:
             is_shown = (opened > closed)[:, None] & (source[:, None] == target[:, :, None])
             scores.masked_fill_(is_shown, 0.0)
         scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
-        # Steps of fewer tokens than the longest are compared in a window; all others cost as much.
+        # Steps of fewer tokens than the longest are compared in a window; all others cost the same.
         wide = _LONGEST_JUMP - 1
         near = torch.arange(-wide, wide + 1, device=source.device)
         positions, costs = torch.arange(source.shape[1], device=source.device), near.abs()
@@ -281,7 +281,7 @@ class TranslationTable:
             far, from_far = best.max(dim=1, keepdim=True)
             reached, shift = (windows - _JUMP_COST * costs).max(dim=2)
             far -= _JUMP_COST * _LONGEST_JUMP
-            steps.append(torch.where(reached >= far, positions + shift - wide, from_far))
+            steps.append(torch.where(reached > far, positions + shift - wide, from_far))
             torch.add(torch.maximum(reached, far), row, out=best)
         path = [best.argmax(dim=1, keepdim=True)]
         for before in reversed(steps):

@@ -17,7 +17,7 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
-from mt.special_ids import PAD
+from mt.special_ids import EOS, PAD
 from mt.training import objectives
 from mt.training.checkpoint import MODEL
 from mt.training.objectives import (
@@ -189,6 +189,25 @@ def test_table_and_alignment_are_those_of_the_formula(table: TranslationTable) -
 
         best = max(map(score, product(range(count), repeat=written)))
         assert score(row[:written]) == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_alignment_is_the_most_probable_path(seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    probabilities = torch.rand(8, 4, generator=random) ** 2
+    tokens = torch.arange(10, 18), torch.arange(20, 24)
+    keys = ((tokens[0][:, None] << 32) + tokens[1]).flatten()
+    source = torch.cat([tokens[0], torch.tensor([EOS])])
+    target = torch.cat([tokens[1], torch.tensor([EOS])])
+    found = TranslationTable(keys, probabilities.flatten()).align(source[None], target[None])
+    paths = torch.cartesian_prod(*[torch.arange(8)] * 4)
+    jumps = paths.diff(dim=1).abs().clamp(max=3).sum(dim=1)
+    scores = probabilities.log()[paths, torch.arange(4)].sum(dim=1) - 0.5 * jumps
+    assert found.tolist() == [[*paths[scores.argmax()].tolist(), -1]]
+
+
+def test_alignment_with_an_empty_source_has_a_place(table: TranslationTable) -> None:
+    assert table.align(torch.tensor([[EOS]]), torch.tensor([[5, 6, EOS]])).tolist() == [[0, 0, -1]]
 
 
 def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
