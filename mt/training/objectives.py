@@ -273,15 +273,16 @@ class TranslationTable:
         # Steps of fewer tokens than the longest are compared in a window; all others cost the same.
         wide = _LONGEST_JUMP - 1
         near = torch.arange(-wide, wide + 1, device=source.device)
-        positions, costs = torch.arange(source.shape[1], device=source.device), near.abs()
+        costs = _JUMP_COST * near.abs()
+        first_near = torch.arange(source.shape[1], device=source.device) - wide
         padded = F.pad(scores[:, 0], (wide, wide), value=float("-inf"))
         best, windows = padded[:, wide:-wide], padded.unfold(1, len(near), 1)
         steps = []
         for row in scores.unbind(1)[1:]:
             far, from_far = best.max(dim=1, keepdim=True)
-            reached, shift = (windows - _JUMP_COST * costs).max(dim=2)
+            reached, shift = (windows - costs).max(dim=2)
             far -= _JUMP_COST * _LONGEST_JUMP
-            steps.append(torch.where(reached > far, positions + shift - wide, from_far))
+            steps.append(torch.where(reached > far, first_near + shift, from_far))
             torch.add(torch.maximum(reached, far), row, out=best)
         path = [best.argmax(dim=1, keepdim=True)]
         for before in reversed(steps):

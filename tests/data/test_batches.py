@@ -171,11 +171,11 @@ def test_runs_are_not_joined_and_the_largest_is_cut_for_ranks(
 
 @pytest.mark.parametrize("tokens", [500, 1500, 4096])
 def test_plan_needs_little_padding(tokens: int) -> None:
-    lengths = corpus_lengths(30_000)
+    lengths = corpus_lengths(60_000)
     updates = plan_updates(lengths, tokens, seed=1, epoch=0)
     split = [split_update(each, lengths, max_tokens_per_batch=4096, ranks=1)[0] for each in updates]
     efficiency = padding_efficiency([batch for batches in split for batch in batches], lengths)
-    assert min(efficiency.source, efficiency.target) > 0.93
+    assert min(efficiency.source, efficiency.target) > 0.95
 
 
 def example(index: int, source: list[int], target: list[int]) -> Example:
