@@ -306,6 +306,12 @@ def _write_ctranslate2(model: Transformer, folder: Path, device: torch.device) -
     spec.validate()
     spec.optimize(quantization="float16" if device.type == "cuda" else None)
     spec.save(str(folder))
+    try:  # Libraries of CUDA are loaded when they are first used.
+        ctranslate2.Translator(str(folder), device=device.type).translate_batch(
+            [tokens[4:6]], max_decoding_length=4
+        )
+    except RuntimeError as error:
+        raise Unavailable(f"version {ctranslate2.__version__}: {error}") from None
     return f"version {ctranslate2.__version__}"
 
 
