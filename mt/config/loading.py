@@ -5,7 +5,6 @@
 
 import io
 import json
-import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,9 +20,6 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
 from mt.config.problems import (
-    REMOVED_DEFAULTS,
-    REMOVED_KEYS,
-    RENAMED_KEYS,
     config_error,
     fields,
     problems_in,
@@ -45,8 +41,6 @@ from mt.runs import (
 S = TypeVar("S", bound=Section)
 _BESIDE_STORED = (JOURNAL_FILE, MODEL_FILE, EXPORT_FILE, TOKENIZER_FOLDER)
 """Names beside a config that `mt` has written."""
-_USUAL_TYPOS = 0.15
-_logger = logging.getLogger(__name__)
 _PRESET = ("model", "preset")
 """Key whose override replaces the section: otherwise the file's sizes would undo the preset."""
 _PATHS = {"source", "target", "path", "init_from", "from", "adapter", "ensemble"}
@@ -66,15 +60,8 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
         stored = run / CONFIG_FILE
         raise ConfigError(f"{path}: is a file of a run, not a config; that is {stored}")
     document = read_document(path)
-    for key, default in REMOVED_DEFAULTS.items():
-        document = replace(document, values=_without(document.values, key.split("."), default))
-    if path.name == CONFIG_FILE and _is_stored(path):
-        values, ignored = _with_present_keys(document.values)
-        if not as_recorded:
-            values = _with_found_paths(values, path.parent)
-        document = replace(document, values=values)
-        if ignored:
-            _logger.warning("%s: ignored, from an earlier version: %s", path, ", ".join(ignored))
+    if path.name == CONFIG_FILE and _is_stored(path) and not as_recorded:
+        document = replace(document, values=_with_found_paths(document.values, path.parent))
     document = reduce(_with_override, overrides, document)
     return validate_document(Config, document, file=str(path))
 
@@ -248,72 +235,6 @@ def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str
     if len(keys) == 1:
         return {**here, keys[0]: value}
     return {**here, keys[0]: _with_value(here.get(keys[0]), keys[1:], value)}
-
-
-def _without(tree: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a tree without the key of this path if it has this value."""
-    key, *rest = keys
-    if key == "*":
-        return {name: _without(tree, [name, *rest], value)[name] for name in tree}
-    if not rest and tree.get(key) == value:
-        return {name: tree[name] for name in tree if name != key}
-    if rest and isinstance(tree.get(key), dict):
-        return {**tree, key: _without(tree[key], rest, value)}
-    return tree
-
-
-def _with_present_keys(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the config of an older run in today's keys, and what of it is ignored.
-
-    Removed keys of the model are left in place, because without them it would be another model.
-    """
-    for old, new in RENAMED_KEYS.items():
-        value = _value_at(values, old.split("."))
-        if value is not None:
-            values = _without(values, old.split("."), value)
-            values = _with_value(values, tuple(new.split(".")), value)
-    published = _value_at(values, ("evaluation", "published"))
-    scores = [score for score in published or () if isinstance(score, dict)]
-    if any(isinstance(score.get("protocol"), dict) for score in scores):
-        scores = [{**score, "protocol": ""} for score in scores]
-        values = _with_value(values, ("evaluation", "published"), scores)
-    shares = _value_at(values, ("data", "augmentation"))
-    if isinstance(shares, dict):
-        strength = "strong" if shares.get("typos", 0) > _USUAL_TYPOS else "on"
-        values = _with_value(values, ("data", "augmentation"), strength)
-    if _value_at(values, ("data", "cleaning", "control_characters")) is True:
-        values = _with_value(values, ("data", "cleaning", "control_characters"), "reject")
-    values = _with_columns(values)
-    ignored = []
-    for key in REMOVED_KEYS:
-        name, _, removed = key.partition(": ")
-        value = _value_at(values, name.split("."))
-        if value is None or name.startswith("model.") or (removed and value != removed):
-            continue
-        values = _without(values, name.split("."), value)
-        ignored.append(f"{name}: {value}")
-    return values, ignored
-
-
-def _with_columns(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return a tree whose corpora name columns and fields of both sides in one key."""
-    tree = {
-        key: _with_columns(value) if isinstance(value, dict) else value
-        for key, value in tree.items()
-    }
-    for kind, usual in (("column", (0, 1)), ("field", (None, None))):
-        names = f"source_{kind}", f"target_{kind}"
-        if tree.keys() & set(names):
-            sides = zip(names, usual, strict=True)
-            tree["columns"] = [tree.pop(name, default) for name, default in sides]
-    return tree
-
-
-def _value_at(tree: Any, keys: Iterable[str]) -> Any:
-    """Return the value of a path; None where a key is missing."""
-    for key in keys:
-        tree = tree.get(key) if isinstance(tree, dict) else None
-    return tree
 
 
 def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
@@ -16,98 +15,6 @@ from mt.config.base import Section
 from mt.config.data import IMPLIED_FORMATS
 from mt.config.yaml_reader import Document, Keys, Problem
 from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, escape_line
-
-RENAMED_KEYS = {
-    "data.max_pieces": "data.max_tokens",
-    "evaluation.seed_band": "evaluation.seed_tolerance",
-    "tokenizer.added_pieces": "tokenizer.added_tokens",
-}
-"""New dotted key by old dotted key."""
-_CORPORA = ("data.train", "data.train.corpora.*", "data.valid", "data.tests.*")
-"""Places of corpora; `*` stands for any name."""
-_BROKEN = "`data.cleaning.broken_text: [{}]` removes such pairs"
-_DROPOUT = "use `tokenizer.subword_dropout: [SOURCE, TARGET]`, such as `[0.1, 0.1]`"
-_REPAIR = "`decoding.repair: off` switches all repairs off"
-REMOVED_KEYS = {
-    **{
-        f"data.cleaning.noise_{name}": "`data.augmentation` changes training text"
-        for name in ("case", "punctuation", "typos", "seed")
-    },
-    **{
-        f"{place}.{side}_{kind}": f"`columns: {columns}` names both sides"
-        for place in _CORPORA
-        for side in ("source", "target")
-        for kind, columns in (("column", "[0, 1]"), ("field", "[en, de]"))
-    },
-    "data.cleaning.empty_sides": "`data.cleaning.min_characters: 1` removes such pairs",
-    "data.cleaning.markup": _BROKEN.format("markup"),
-    "data.cleaning.mojibake": _BROKEN.format("mojibake"),
-    "data.cleaning.pieces": _BROKEN.format("tokens"),
-    "data.cleaning.strip_control": "use `data.cleaning.control_characters: strip`",
-    "data.cleaning.tokenized": _BROKEN.format("tokenized"),
-    "data.cleaning.tokens": _BROKEN.format("tokens"),
-    "decoding.capitals": _REPAIR,
-    "decoding.on_altered": _REPAIR,
-    "decoding.on_repetition": _REPAIR,
-    "model.decoder_dropout": "`model.dropout` is the rate of all layers",
-    "model.encoder_dropout": "`model.dropout` is the rate of all layers",
-    "model.norm_epsilon": "it is 1e-5",
-    "model.relative_buckets": "`model.positional: relative_bias` has 32 buckets, as in T5",
-    "model.relative_max_distance": "the last bucket of `relative_bias` begins at 128, as in T5",
-    "model.rotary_base": "it is 10,000",
-    "tokenizer.byte_fallback": "unseen characters are spelled in bytes",
-    "tokenizer.normalization": "each text is encoded in its normal form",
-    "tokenizer.sample_lines": "a vocabulary is learned from at most 1,000,000 lines",
-    "tokenizer.sampling": _DROPOUT,
-    "tokenizer.sampling_target": _DROPOUT,
-    "training.compile: graphs": "use `training.compile: on`",
-    "training.final_learning_rate": "`cosine` and `linear` end at a learning rate of 0",
-    "training.on_divergence": (
-        "a diverged training stops, and names the checkpoint from which `mt average` and "
-        "`training.init_from` go on"
-    ),
-    "training.packing": "batches are rectangles",
-    "training.validation_search": "validation decodes greedily",
-}
-"""Reason, and replacement if any, by removed dotted key: "removed; REASON" is the message.
-
-A removed value of a key is given as `key: value`.
-"""
-REMOVED_DEFAULTS: dict[str, Any] = {
-    **{f"{place}.source_column": 0 for place in _CORPORA},
-    **{f"{place}.target_column": 1 for place in _CORPORA},
-    **{f"{place}.{side}_field": None for place in _CORPORA for side in ("source", "target")},
-    "data.augmentation": None,
-    "data.cleaning.control_characters": False,
-    "data.cleaning.empty_sides": False,
-    "data.cleaning.markup": False,
-    "data.cleaning.mojibake": False,
-    "data.cleaning.strip_control": False,
-    "data.cleaning.tokenized": False,
-    "data.cleaning.tokens": False,
-    "decoding.capitals": "lower",
-    "decoding.on_altered": "restore",
-    "decoding.on_repetition": "again",
-    "model.decoder_dropout": None,
-    "model.encoder_dropout": None,
-    "model.norm_epsilon": 1e-5,
-    "model.relative_buckets": 32,
-    "model.relative_max_distance": 128,
-    "model.rotary_base": 10_000,
-    "training.final_learning_rate": 0,
-    "training.on_divergence": "stop",
-    "tokenizer.byte_fallback": "on",
-    "tokenizer.normalization": "identity",
-    "tokenizer.sample_lines": 1_000_000,
-    "tokenizer.sampling": 0,
-    "tokenizer.sampling_target": None,
-    "training.packing": "off",
-    "training.validation_search": "greedy",
-}
-"""Default of removed keys: with it, a key is ignored, because older runs store all defaults.
-
-`*` stands for any name. A key that has other values now may be here with its former default.
-"""
 
 ANY_NAME = "NAME"
 """Placeholder in a key for a name chosen by the user, as in `data.tests.NAME.source`."""
@@ -141,9 +48,7 @@ def problems_in(
     located = [(locate(root, details["loc"]), details) for details in errors]
     unread = {problem.keys for problem in document.problems}
     misspelt = {
-        RENAMED_KEYS.get(place.dotted) or suggest(root, place)
-        for place, details in located
-        if details["type"] == "extra_forbidden"
+        suggest(root, place) for place, details in located if details["type"] == "extra_forbidden"
     }
     for place, details in located:
         if details["type"] == "value_error":
@@ -188,8 +93,6 @@ def _problem(
                 text = f"not possible here, where `format` is one of {listed}"
         else:
             text = f"expected keys such as `corpus`, got {_shown(value)}"
-    elif kind == "literal_error" and f"{place.dotted}: {value}" in REMOVED_KEYS:
-        text = f"`{value}` is removed; {REMOVED_KEYS[f'{place.dotted}: {value}']}"
     elif kind == "literal_error" and place.field:
         text = _not_a_choice(value, choices(place.field.annotation))
     elif details["loc"][-1:] == ("[key]",):
@@ -206,11 +109,6 @@ def _problem(
 
 
 def _unknown(root: type[Section], place: "Place") -> str:
-    if place.dotted in RENAMED_KEYS:
-        return f"renamed to `{RENAMED_KEYS[place.dotted]}`"
-    for removed, reason in REMOVED_KEYS.items():
-        if fnmatchcase(place.dotted, removed):
-            return f"removed; {reason}"
     *parents, key = place.keys
     formats = [section for section in sections_at(root, parents) if key in fields(section)]
     if formats:

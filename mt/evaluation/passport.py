@@ -28,7 +28,6 @@ from mt.runs import (
 )
 
 PASSPORT_FORMAT = 3
-"""Formats 1 and 2 had a seal."""
 InputPath = tuple[str, Path]
 """Role of a file (`sources`, `references`, `hypotheses`, `model`, `config`, `tokenizer`), path."""
 

@@ -1,6 +1,5 @@
 """Progress of a training run beside its tensors, and the detection of divergence."""
 
-import sys
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
@@ -85,7 +84,7 @@ class Ranked:
 
     update: int
     score: float
-    loss: float = sys.float_info.max  # of runs whose earlier version did not record it
+    loss: float
 
     @property
     def rank(self) -> tuple[float, float, int]:

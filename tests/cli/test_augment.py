@@ -114,7 +114,6 @@ def test_work_without_a_pair_left_is_an_error_after_the_counts(
         ("{run} {text} --out o --judge {run}", "--judge requires --from"),
         ("{run} {text} --out o --lines 0", "--lines"),
         ("{text} --out o --from c.tsv --lines 5", "--lines requires a RUN as the teacher"),
-        ("{run} {text} --out o --price 1/2", "`mt distill --price` was removed; "),
     ],
 )
 def test_invalid_call_is_one_line_and_makes_no_folder(

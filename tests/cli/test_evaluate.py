@@ -73,7 +73,6 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
             for options in ("", "--references r", "--target-language zh", "--split test")
         ),
         ("p.json --allow tokens", "--allow cannot be combined with a passport; score RUN"),
-        ("--hypotheses h", "`mt evaluate --hypotheses` was removed; give the file of translations"),
     ],
 )
 def test_options_that_exclude_each_other_are_one_line(

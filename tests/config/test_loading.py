@@ -20,7 +20,6 @@ from mt.config.loading import (
     with_values,
 )
 from mt.config.problems import all_places
-from mt.config.yaml_reader import parse_value
 from mt.errors import ConfigError
 from tests.factories import RECIPE
 
@@ -222,48 +221,3 @@ def test_schema_describes_every_key_and_rejects_others() -> None:
         assert place.field is not None
         assert (place.keys[-1], place.field.description) in described
     assert all(description.endswith(".") for _, description in described)
-
-
-def test_config_of_an_older_run_is_read_with_its_old_keys(tmp_path: Path) -> None:
-    score = {"split": "test", "system": "s", "score": 1.0, "source": "p"}
-    old = {"seed_band": 0.5, "published": [{**score, "protocol": {"case": "mixed"}}]}
-    tree = {**parse_value(RECIPE), "evaluation": old}
-    tree["data"]["tests"] = {"test": {"corpus": "c/test"}}
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(tree), encoding="utf-8")
-    with pytest.raises(ConfigError, match="renamed to `evaluation.seed_tolerance`"):
-        load_config(path)
-    (tmp_path / "metrics.jsonl").touch()
-    evaluation = load_config(path).evaluation
-    assert evaluation.seed_tolerance == 0.5
-    assert evaluation.published[0].protocol == ""
-
-
-@pytest.mark.parametrize("beside", ["model.json", "export.json", "metrics.jsonl", "tokenizer"])
-def test_removed_keys_of_an_older_run_are_ignored_and_named(
-    beside: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tree = parse_value(RECIPE)
-    tree["data"]["train"] |= {"format": "tsv", "path": "a.tsv", "source_column": 1}
-    tree["data"]["train"] |= {"target_column": 0, "corpus": None}
-    tree["data"]["augmentation"] = {"typos": 0.25, "capitals": 0.1}
-    tree["data"]["cleaning"] = {"control_characters": True, "tokenized": True}
-    tree["tokenizer"] = {"sampling": 0.1, "vocabulary_size": 4000}
-    tree["training"] |= {"packing": "on", "compile": "graphs"}
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(tree), encoding="utf-8")
-    with pytest.raises(ConfigError, match="`tokenizer.sampling`: removed"):
-        load_config(path)
-    (tmp_path / beside).touch()
-    config = load_config(path)
-    assert config.data.train.columns == (1, 0)  # type: ignore[union-attr]
-    assert config.data.augmentation == "strong"
-    assert config.data.cleaning.control_characters == "reject"
-    assert config.training.compile == "auto"
-    (message,) = caplog.messages
-    for ignored in ("tokenizer.sampling: 0.1", "training.packing: on", "compile: graphs"):
-        assert ignored in message
-    tree["model"] = {"rotary_base": 500}
-    path.write_text(json.dumps(tree), encoding="utf-8")
-    with pytest.raises(ConfigError, match="`model.rotary_base`: removed"):
-        load_config(path)

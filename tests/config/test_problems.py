@@ -1,25 +1,18 @@
 """Error messages for invalid configurations."""
 
-import json
 import random
 import string
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from mt.config import Config
-from mt.config.loading import load_config
 from mt.config.problems import (
     ANY_NAME,
-    REMOVED_DEFAULTS,
-    REMOVED_KEYS,
-    RENAMED_KEYS,
     all_places,
     fields,
     format_name,
 )
-from mt.config.yaml_reader import parse_value
 from tests.factories import RECIPE
 
 Refuse = Callable[..., str]
@@ -160,51 +153,6 @@ def test_missing_keys_are_named(refuse: Refuse) -> None:
 def test_misspelt_required_key_is_not_also_missing(refuse: Refuse) -> None:
     message = "FILE:4: `data.trian`: unknown; did you mean `data.train`?"
     assert refuse(RECIPE.replace("train:", "trian:")) == message
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
-def test_renamed_key_is_refused_with_its_new_name(old: str, new: str, refuse: Refuse) -> None:
-    assert old not in KEYS
-    assert new in KEYS
-    assert refuse(RECIPE, f"{old}=1") == f"--set {old}: renamed to `{new}`"
-    tree = section = parse_value(RECIPE)
-    *sections, key = old.split(".")
-    for name in sections:
-        section = section.setdefault(name, {})
-    section[key] = 1
-    assert refuse(json.dumps(tree)) == f"FILE:1: `{old}`: renamed to `{new}`"
-
-
-def test_removed_key_is_refused_with_the_reason(
-    refuse: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not REMOVED_KEYS.keys() & KEYS.keys()
-    monkeypatch.setitem(REMOVED_KEYS, "model.old", "use `model.norm`")
-    assert refuse(f"{RECIPE}model: {{old: 1}}") == "FILE:8: `model.old`: removed; use `model.norm`"
-
-
-def test_removed_value_is_refused_with_the_reason(refuse: Refuse) -> None:
-    message = "--set training.compile: `graphs` is removed; use `training.compile: on`"
-    assert refuse(RECIPE, "training.compile=graphs") == message
-
-
-def test_removed_keys_with_their_defaults_are_ignored(tmp_path: Path, refuse: Refuse) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE, encoding="utf-8")
-    expected = load_config(recipe)
-    tree = parse_value(RECIPE)
-    for key, default in REMOVED_DEFAULTS.items():
-        if "*" in key:
-            continue
-        *sections, name = key.split(".")
-        section = tree
-        for each in sections:
-            section = section.setdefault(each, {})
-        section[name] = default
-    recipe.write_text(json.dumps(tree), encoding="utf-8")
-    assert load_config(recipe) == expected
-    message = refuse(RECIPE.replace("training:", "training:\n  packing: on"))
-    assert message == "FILE:7: `training.packing`: removed; batches are rectangles"
 
 
 def test_nearly_all_typos_get_the_right_suggestion(refuse: Refuse) -> None:

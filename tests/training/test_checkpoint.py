@@ -69,7 +69,7 @@ def test_resumed_checkpoint_is_what_was_saved(checkpoints: Checkpoints) -> None:
     saved = learner(1, "fp16")
     assert checkpoints.resume(saved) is None
     assert not checkpoints.folder.exists()
-    state = TrainState(update=7, epoch=2, update_in_epoch=3, best=[Ranked(5, 1.5)], last=[7])
+    state = TrainState(update=7, epoch=2, update_in_epoch=3, best=[Ranked(5, 1.5, 1.0)], last=[7])
     saved.precision.scaler.update(1234.0)
     checkpoints.save(saved, state)
     loaded = learner(2, "fp16")
@@ -250,7 +250,7 @@ def test_pruning_killed_at_any_step_loses_nothing_that_is_kept(
 ) -> None:
     for update in (1, 2, 3):
         checkpoints.save(learner(update), TrainState(update=update))
-    state = TrainState(update=3, best=[Ranked(2, 9.0)], last=[3])
+    state = TrainState(update=3, best=[Ranked(2, 9.0, 1.0)], last=[3])
     for step, _ in enumerate(copies(checkpoints.folder, tmp_path)):
         died = dies_at(step, lambda: checkpoints.prune(state))
         assert is_valid(checkpoints.path(2))
@@ -373,7 +373,7 @@ def test_pruning_does_not_make_a_damaged_checkpoint_valid(checkpoints: Checkpoin
     for update in (1, 2):
         checkpoints.save(learner(update), TrainState(update=update))
     flip_bit(checkpoints.path(1) / MODEL)
-    checkpoints.prune(TrainState(update=2, best=[Ranked(1, 9.0)], last=[2]))
+    checkpoints.prune(TrainState(update=2, best=[Ranked(1, 9.0, 1.0)], last=[2]))
     assert not is_valid(checkpoints.path(1))
 
 
@@ -392,7 +392,7 @@ def test_other_folders_are_not_touched(checkpoints: Checkpoints) -> None:
 
 def test_checkpoint_without_optimizer_cannot_be_resumed(checkpoints: Checkpoints) -> None:
     checkpoints.save(learner(1), TrainState(update=1))
-    checkpoints.prune(TrainState(best=[Ranked(1, 0.0)]))
+    checkpoints.prune(TrainState(best=[Ranked(1, 0.0, 1.0)]))
     with pytest.raises(RunError, match=r"update-000000001: the checkpoint has no optimizer"):
         checkpoints.resume(learner(2))
 

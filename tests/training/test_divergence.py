@@ -178,7 +178,7 @@ def test_last_validation_can_find_a_divergence(
 
 
 def test_checkpoint_to_go_on_from_is_the_newest_that_a_later_update_found_healthy() -> None:
-    best = [Ranked(10, 3.0), Ranked(30, 2.0)]
+    best = [Ranked(10, 3.0, 1.0), Ranked(30, 2.0, 1.0)]
     for well_at, expected in ((31, 30), (30, 20), (20, 10), (10, None)):
         state = TrainState(update=30, last=[20, 30], best=best, health=Health(well_at=well_at))
         assert state.last_healthy_checkpoint == expected
@@ -287,8 +287,5 @@ def test_state_of_another_format_or_without_a_field_is_an_error() -> None:
     data = TrainState().as_json()
     with pytest.raises(RunError, match=r"state\.json: written by another version of mt"):
         TrainState.from_json({**data, "format": 1}, Path("state.json"))
-    # Of a run whose version did not yet record the loss of a ranked checkpoint.
-    older = {**data, "best": [{"update": 3, "score": 1.5}]}
-    assert TrainState.from_json(older, Path("state.json")).best[0].score == 1.5
     with pytest.raises(RunError, match=r"state\.json: damaged \(lacks `health`\)"):
         TrainState.from_json({k: v for k, v in data.items() if k != "health"}, Path("state.json"))
