@@ -49,6 +49,16 @@ class LineShape:
     """Words that begin a sentence even where the one before has no final mark."""
     capitals: float = 0.0
     """Share of the sentences that are in capitals."""
+    inner: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Places of words and, as `0`, numbers with a full stop: inside sentences, and all."""
+
+    @property
+    def is_of_single_sentences(self) -> bool:
+        """True if few lines have several sentences: a model has not learned them."""
+        return self.sentences < 1.2
+
+
+UNKNOWN_SHAPE = LineShape(sentences=1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,27 @@
 """Sentences of a line, found by the rules of sentencex for the language."""
 
 import re
+import string
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cache
 
 import sentencex
 
 from mt.data.verbatim import without_copied
 from mt.languages import FINAL_MARKS, base_language
-from mt.runs import LineShape
+from mt.runs import UNKNOWN_SHAPE, LineShape
 
-_FEWEST_LETTERS = 2
-"""Letters of a sentence before a full stop: `M.`, `5.` and `...` belong to a neighbour."""
-
+_OPENING = string.whitespace + '"([«»„“”¿¡-–—'
+_BREAK = re.compile(r"[\s/.\"(\[{«„“‘–-]")
+_NUMBER = re.compile(r"\d{1,3}|[IVX]{2,}\b")
+_ITEM = re.compile(r"\s*\d{1,3}[.)]\s")
+_RUN_ON = re.compile(r"(\w*)[.!?…]$")
+_FEWEST_PLACES, _INNER_SHARE = 3, 0.6
+_FEWEST_NUMBERS, _ORDINAL_SHARE = 20, 0.1
+"""Least number of places of numbers, and least share inside sentences where ordinals are such."""
+_COUNTED_LINES = 1000
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
@@ -49,19 +56,24 @@ class Sentences:
         return Sentences(tuple(texts), tuple(gaps))
 
 
-def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> Sentences:
+def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) -> Sentences:
     """Split a line into its sentences; a blank line has none.
 
-    Languages without rules in sentencex are split as English. A piece with too few letters, such
-    as the number of a list, belongs to the next sentence. A sentence also begins with a word of
-    `starts` that follows a word in lower case without a mark.
+    Languages without rules in sentencex are split as English. Of its cuts, those count where
+    `ends_sentence` is true. A piece without letters, such as the number of a list, belongs to the
+    next sentence. A sentence also begins with a word of `shape.starts` that follows a word in lower
+    case without a mark.
     """
-    segments = sentencex.segment(base_language(language), line)
-    pieces = _join_short(segments) if len(segments) > 1 else [line]
-    if starts:
-        pieces = [part for piece in pieces for part in _split_unmarked(piece, starts)]
-    if len(pieces) == 1:
-        return whole_line(pieces[0])
+    pieces, end = [""], 0
+    for segment in sentencex.segment(base_language(language), line):
+        if any(map(str.isalpha, pieces[-1])) and ends_sentence(line, end, shape):
+            pieces.append("")
+        pieces[-1] += segment
+        end += len(segment)
+    if len(pieces) > 1 and not any(map(str.isalpha, pieces[-1])):
+        pieces[-2:] = ["".join(pieces[-2:])]
+    if shape.starts:
+        pieces = [part for piece in pieces for part in _split_unmarked(piece, shape.starts)]
     texts: list[str] = []
     gaps = [""]
     for sentence in map(whole_line, pieces):
@@ -71,19 +83,66 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
     return Sentences(tuple(texts), tuple(gaps))
 
 
-def _join_short(segments: Sequence[str]) -> list[str]:
-    """Join segments with too few letters with the next one, or at the end with the last."""
-    pieces: list[str] = []
-    begun: list[str] = []
-    letters = 0
-    for segment in segments:
-        begun.append(segment)
-        letters += sum(map(str.isalpha, segment))
-        if letters >= (_FEWEST_LETTERS if segment.rstrip().endswith(".") else 1):
-            pieces.append("".join(begun))
-            begun, letters = [], 0
-    pieces[-1:] = ["".join([*pieces[-1:], *begun])]
-    return pieces
+def ends_sentence(text: str, end: int, shape: LineShape = UNKNOWN_SHAPE) -> bool:
+    """Return False for a place behind a mark and its white space where the sentence continues.
+
+    It continues before a small letter; without white space between letters that have capitals,
+    unless these are as in `it.The`; and behind a full stop before a number that is no item of a
+    list, or after a single letter, a word of `shape.inner`, or a number that may be an ordinal.
+    """
+    before, after = text[max(0, end - 60) : end], text[end : end + 20].lstrip(_OPENING)
+    if _is_small(after[:1]):
+        return False
+    run_on = _RUN_ON.search(before)
+    if run_on and _has_capital(run_on[1][-1:] + after[:1]):
+        next_two = text[end : end + 2]
+        return _is_small(run_on[1][:1]) and next_two[:1].isupper() and _is_small(next_two[1:])
+    before = before.rstrip()
+    if not before.endswith("."):
+        return True
+    if _NUMBER.match(after) and not (_ITEM.match(text) and _ITEM.match(after)):
+        return False
+    word = _word_before_point(before)
+    inner, places = shape.inner.get(word, (word == "0", 1))
+    if word == "0":
+        return inner < _ORDINAL_SHARE * places
+    return not inner and not (len(word) == 1 and _has_capital(word))
+
+
+def _word_before_point(text: str) -> str:
+    """Return the word at the end of a text, before a full stop; `0` for possible ordinals."""
+    word = _BREAK.split(text[:-1])[-1]
+    return "0" if _NUMBER.fullmatch(word) else word
+
+
+def _is_small(letter: str) -> bool:
+    """Test for a letter that is another at the start of a sentence; no Georgian one is."""
+    return letter != letter.title()
+
+
+def _has_capital(letters: str) -> bool:
+    return letters.lower() != letters.title()
+
+
+def _inner_words(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return the words with a full stop that are mostly inside of lines, before a capital or digit.
+
+    The values are these places and all. The numbers, `0`, are there if they have enough places.
+    Kiss and Strunk (2006), "Unsupervised Multilingual Sentence Boundary Detection".
+    """
+    inner, places = Counter[str](), Counter[str]()
+    for line in lines:
+        words = line.split()
+        for text, following in zip(words, [*words[1:], ""], strict=True):
+            if text.endswith(".") and (word := _word_before_point(text)):
+                places[word] += 1
+                inner[word] += following[:1].isalnum() and not _is_small(following[:1])
+    return {
+        word: (inner[word], count)
+        for word, count in places.most_common()
+        if (inner[word] >= max(_FEWEST_PLACES, _INNER_SHARE * count))
+        or (word == "0" and count >= _FEWEST_NUMBERS)
+    }
 
 
 def _split_unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
@@ -135,14 +194,19 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
     """Return the shape of lines, without the blank ones.
 
     The words that begin a sentence are sought only if lines often lack a final mark: frequent
-    first words that elsewhere are in lower case.
+    first words that elsewhere are in lower case. Words inside sentences are sought only in lines of
+    single sentences.
     """
-    split = [split_sentences(line, language).texts for line in lines]
+    counted = lines[:: max(1, len(lines) // _COUNTED_LINES)]
+    split = [split_sentences(line, language).texts for line in counted]
     texts = [text for sentences in split for text in sentences]
     mean = len(texts) / max(1, sum(map(bool, split))) if texts else 1.0
     capitals = sum(is_in_capitals(words_of(text)) for text in texts) / max(1, len(texts))
+    shape = LineShape(mean, capitals=capitals)
+    if shape.is_of_single_sentences:
+        shape = replace(shape, inner=_inner_words(lines))
     if sum(not ends_with_mark(text) for text in texts) < _UNMARKED_SHARE * len(texts):
-        return LineShape(mean, capitals=capitals)
+        return shape
     firsts, others = Counter[str](), Counter[str]()
     for text in texts:
         first, *rest = text.split()
@@ -155,4 +219,4 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
         and count >= _START_SHARE * len(texts)
         and others[word.lower()] >= _LOWER_TIMES * max(others[word], _NEVER)
     ]
-    return LineShape(mean, tuple(sorted(starts)), capitals)
+    return replace(shape, starts=tuple(sorted(starts)))

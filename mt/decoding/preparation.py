@@ -12,6 +12,7 @@ from mt.config.data import Direction
 from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentences import (
     Sentences,
+    ends_sentence,
     ends_with_mark,
     is_in_capitals,
     split_sentences,
@@ -22,7 +23,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, copied_parts, copied_spans
 from mt.errors import UserError
 from mt.languages import base_language, in_lower_case, in_upper_case, joiner_of, script_of
-from mt.runs import LineShape
+from mt.runs import UNKNOWN_SHAPE, LineShape
 from mt.special_ids import UNK
 
 _WORD = re.compile(r"[^\W\d_]+")
@@ -147,7 +148,7 @@ class Preparation:
         form = self.tokenizer.normalize_source(text)
         forced = split_sentences(prefix, self.direction.target).texts if prefix else ()
         if self.splits_sentences and len(forced) < 2:
-            sentences = split_sentences(form, self.direction.source, self.shape.starts)
+            sentences = split_sentences(form, self.direction.source, self.shape)
         else:
             sentences = whole_line(form, keep_space=self.decoding.split_sentences == "off")
         if form == text:
@@ -210,9 +211,10 @@ class Preparation:
         for index, (sentence, text, ids, gap) in enumerate(rows):
             parts = [(text, ids)]
             if len(ids) > self.longest_source:
-                texts = split_line(
-                    text, self.longest_source, count_tokens=self._count_tokens, keep_copied=repairs
+                splitter = LineSplitter(
+                    self.longest_source, self._count_tokens, self.shape, repairs
                 )
+                texts = splitter.split(text)
                 parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(parts)} parts"
@@ -337,40 +339,41 @@ CountTokens = Callable[[Sequence[str]], list[int]]
 """Return the number of tokens of each text, including EOS."""
 
 
-def split_line(
-    line: str, longest: int, *, count_tokens: CountTokens, keep_copied: bool = False
-) -> list[str]:
-    """Split a line into parts of at most `longest` tokens, including EOS.
+@dataclass(frozen=True, slots=True)
+class LineSplitter:
+    """Division of a line into parts of at most `longest` tokens, including EOS.
 
     Lines are cut at sentence ends, then clause ends, then spaces, then between characters.
     Neighbouring segments are joined as long as they fit. White space at the cuts is dropped. Only a
     single character that has more than `longest` tokens exceeds the limit, and with `keep_copied` a
     long address, which is a part by itself.
     """
-    splitter = _Splitter(longest, count_tokens, keep_copied=keep_copied)
-    return [part for part in map(str.strip, splitter.split(line, _CUTS)) if part]
 
+    longest: int
+    count_tokens: CountTokens
+    shape: LineShape = UNKNOWN_SHAPE
+    keep_copied: bool = False
 
-class _Splitter:
-    def __init__(self, longest: int, count_tokens: CountTokens, *, keep_copied: bool) -> None:
-        self.longest = longest
-        self.count_tokens = count_tokens
-        self.keep_copied = keep_copied
+    def split(self, line: str) -> list[str]:
+        """Return the parts of a line."""
+        return [part for part in map(str.strip, self._split(line, _CUTS)) if part]
 
-    def split(self, text: str, cuts: Sequence[re.Pattern[str]]) -> Iterator[str]:
+    def _split(self, text: str, cuts: Sequence[re.Pattern[str]]) -> Iterator[str]:
         """Yield the parts of a text: cut by the first of `cuts`, long segments by the next ones."""
         if not cuts:
             yield from self._between_characters(text)
             return
-        ends = [match.end() for match in cuts[0].finditer(text) if _is_cut(match)]
+        ends = [match.end() for match in cuts[0].finditer(text)]
+        if cuts[0] is _SENTENCE_END:
+            ends = [end for end in ends if ends_sentence(text, end, self.shape)]
         segments = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
         for part in self._pack(list(filter(None, segments))):
-            if self.fits(part):
+            if self._fits(part):
                 yield part
             else:
-                yield from self.split(part, cuts[1:])
+                yield from self._split(part, cuts[1:])
 
-    def fits(self, text: str) -> bool:
+    def _fits(self, text: str) -> bool:
         return self.count_tokens([text.strip()])[0] <= self.longest
 
     def _pack(self, segments: list[str]) -> Iterator[str]:
@@ -382,9 +385,9 @@ class _Splitter:
         while start < len(segments):
             sums = accumulate(sizes[start : start + self.longest], initial=1)
             end = start + max(1, sum(total <= self.longest for total in sums) - 1)
-            while end > start + 1 and not self.fits("".join(segments[start:end])):
+            while end > start + 1 and not self._fits("".join(segments[start:end])):
                 end -= 1
-            while end < len(segments) and self.fits("".join(segments[start : end + 1])):
+            while end < len(segments) and self._fits("".join(segments[start : end + 1])):
                 end += 1
             yield "".join(segments[start:end])
             start = end
@@ -403,10 +406,10 @@ class _Splitter:
     def _fitting_length(self, text: str) -> int:
         """Return the number of characters that fit, at least one; keep combining marks attached."""
         fitting = 1
-        while 2 * fitting <= len(text) and self.fits(text[: 2 * fitting]):
+        while 2 * fitting <= len(text) and self._fits(text[: 2 * fitting]):
             fitting *= 2
         longer = range(fitting + 1, min(2 * fitting, len(text) + 1))
-        fitting += bisect_left(longer, True, key=lambda length: not self.fits(text[:length]))
+        fitting += bisect_left(longer, True, key=lambda length: not self._fits(text[:length]))
         whole = fitting
         while whole > 1 and unicodedata.category(text[whole : whole + 1] or " ").startswith("M"):
             whole -= 1
@@ -425,21 +428,7 @@ _CLAUSE_END = re.compile(
     rf"[，；：、]++{_CLOSING}\s*+|(?<!{_SPACED_CLAUSE_END}){_SPACED_CLAUSE_END}++{_CLOSING}\s++"
 )
 _SPACE = re.compile(r"\s+")
-_NO_SENTENCE_BEFORE_POINT = re.compile(r"\W*(\w|\d{1,2}|\S*\w\.\w\S*)")
-"""An initial, an ordinal (3. Mai), or an abbreviation with a point inside (z.B., e.g.)."""
-
-
 _CUTS = (_SENTENCE_END, _CLAUSE_END, _SPACE)
-
-
-def _is_cut(match: re.Match[str]) -> bool:
-    """Return False for a point that does not end a sentence."""
-    if match.re is not _SENTENCE_END or match["spaced"] != ".":
-        return True
-    text = match.string
-    before = text[max(0, match.start() - 40) : match.start()].split()
-    after = text[match.end() : match.end() + 1]
-    return not after.islower() and not (before and _NO_SENTENCE_BEFORE_POINT.fullmatch(before[-1]))
 
 
 def pair_with_prefixes(

@@ -26,7 +26,7 @@ from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_
 from mt.decoding.terms import Terms, TermUse
 from mt.errors import UserError, listed
 from mt.languages import in_upper_case
-from mt.runs import LineShape
+from mt.runs import UNKNOWN_SHAPE, LineShape
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
@@ -116,8 +116,6 @@ def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") 
 LOOK_AHEAD_BATCHES = 32
 _WORTH_AN_EXPORT = 1500
 """Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
-_SENTENCES_PER_LINE = 1.2
-"""Mean of the training lines from which on a model has learned lines of several sentences."""
 
 
 class Translator:
@@ -148,10 +146,9 @@ class Translator:
         self.decoding = decoding
         self.longest_source = longest_source
         self.direction = direction
-        is_auto = decoding.split_sentences == "auto"
-        few = line_shape is None or line_shape.sentences < _SENTENCES_PER_LINE
-        self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
-        self.line_shape = line_shape or LineShape(sentences=1.0)
+        self.line_shape = shape = line_shape or UNKNOWN_SHAPE
+        splits = {"on": True, "off": False, "auto": shape.is_of_single_sentences}
+        self.splits_sentences = splits[decoding.split_sentences]
         self.use_terms(())
         self.advice = ""
         """Advice for a faster translation, logged once before the first long search."""

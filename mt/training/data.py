@@ -29,8 +29,8 @@ from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
 
-_SAMPLED_LINES = 1000
-"""Training sources whose sentences are counted."""
+_SAMPLED_LINES = 200_000
+"""Training sources that give the shape of lines."""
 _logger = logging.getLogger(__name__)
 QuickCheck = Callable[[], list[str]]
 """Returns warnings about a corpus, each a clause."""
@@ -78,10 +78,10 @@ class TrainingData:
 
     @cached_property
     def line_shape(self) -> LineShape:
-        """Sentences of the training sources, counted in a sample."""
-        store, count = self.store, min(len(self.store), _SAMPLED_LINES)
-        spread = np.linspace(0, len(store) - 1, count).astype(np.int64)
-        examples = store.examples(spread)
+        """Shape of the training sources, from a sample that is spread over them."""
+        count = min(len(self.store), _SAMPLED_LINES)
+        indices = np.linspace(0, len(self.store) - 1, count).astype(np.int64)
+        examples = self.store.examples(indices)
         lines = [self.tokenizer.decode_source(example.source.tolist()) for example in examples]
         return line_shape(lines, self.source_language)
 

@@ -64,7 +64,7 @@ def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
     shape = line_shape(captions, "en")
     assert shape == LineShape(1, ("A", "Two"))
     line = "5 A man sleeps  Two dogs of Anna eat A cat, A dog and Two. Anna A"
-    split = split_sentences(line, "en", shape.starts)
+    split = split_sentences(line, "en", shape)
     assert split.texts == (
         "5 A man sleeps",
         "Two dogs of Anna eat",
@@ -73,10 +73,10 @@ def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
     )
     assert split.gaps == ("", "  ", " ", " ", "")
     assert split_sentences(line, "en").texts == (line.removesuffix(" Anna A"), "Anna A")
-    assert split_sentences(line.upper(), "en", shape.starts).texts == (
+    assert split_sentences(line.upper(), "en", shape).texts == (
         *("5 A MAN SLEEPS  TWO DOGS OF ANNA EAT A CAT, A DOG AND TWO.", "ANNA A"),
     )
-    assert split_sentences("A Man Sleeps In A Bed", "en", ("A", "In")).texts == (
+    assert split_sentences("A Man Sleeps In A Bed", "en", LineShape(1, ("A", "In"))).texts == (
         "A Man Sleeps In A Bed",
     )
     marked = [text.removesuffix(".") + "." for text in captions]

