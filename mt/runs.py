@@ -49,6 +49,8 @@ class LineShape:
     """Words that begin a sentence even where the one before has no final mark."""
     capitals: float = 0.0
     """Share of the sentences that are in capitals."""
+    small: float = 0.0
+    """Share of the sentences that begin with a small letter."""
     inner: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Places of words and, as `0`, numbers with a full stop: inside sentences, and all."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 import sentencex
 
@@ -13,9 +14,11 @@ from mt.data.verbatim import without_copied
 from mt.languages import FINAL_MARKS, base_language
 from mt.runs import UNKNOWN_SHAPE, LineShape
 
+_FEWEST_LETTERS = 3
+"""Letters of a sentence before a full stop: `M.`, `Dr.` and `5.` belong to a neighbour."""
 _OPENING = string.whitespace + '"([«»„“”¿¡-–—'
-_BREAK = re.compile(r"[\s/.\"(\[{«„“‘–-]")
-_NUMBER = re.compile(r"\d{1,3}|[IVX]{2,}\b")
+_BEFORE_TOKEN, _INSIDE_TOKEN = re.compile(r"[\s\"(\[{«„“‘]"), re.compile(r"[/.–-]")
+_ORDINAL = re.compile(r"(?:\d{1,3}\.[/–-]?)*(?:\d{1,3}|[IVX]{2,}\b)")
 _ITEM = re.compile(r"\s*\d{1,3}[.)]\s")
 _RUN_ON = re.compile(r"(\w*)[.!?…]$")
 _FEWEST_PLACES, _INNER_SHARE = 3, 0.6
@@ -26,7 +29,7 @@ _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
 _WORD = re.compile(r"[^\W\d_]+")
-_START_SHARE = 0.001
+_START_SHARE = 0.01
 _LOWER_TIMES = 50
 """Least ratio of lower case to upper case inside sentences, for a word that is no name."""
 _NEVER = 0.1
@@ -60,13 +63,15 @@ def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) 
     """Split a line into its sentences; a blank line has none.
 
     Languages without rules in sentencex are split as English. Of its cuts, those count where
-    `ends_sentence` is true. A piece without letters, such as the number of a list, belongs to the
-    next sentence. A sentence also begins with a word of `shape.starts` that follows a word in lower
-    case without a mark.
+    `ends_sentence` is true. A piece with few letters, such as a title, or with none, such as the
+    number of a list, belongs to the next sentence. A sentence also begins with a word of
+    `shape.starts` that follows a word in lower case without a mark.
     """
     pieces, end = [""], 0
     for segment in sentencex.segment(base_language(language), line):
-        if any(map(str.isalpha, pieces[-1])) and ends_sentence(line, end, shape):
+        letters = sum(map(str.isalpha, pieces[-1]))
+        is_long = letters >= (_FEWEST_LETTERS if pieces[-1].rstrip().endswith(".") else 1)
+        if is_long and ends_sentence(line, end, shape):
             pieces.append("")
         pieces[-1] += segment
         end += len(segment)
@@ -86,13 +91,14 @@ def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) 
 def ends_sentence(text: str, end: int, shape: LineShape = UNKNOWN_SHAPE) -> bool:
     """Return False for a place behind a mark and its white space where the sentence continues.
 
-    It continues before a small letter; without white space between letters that have capitals,
-    unless these are as in `it.The`; and behind a full stop before a number that is no item of a
-    list, or after a single letter, a word of `shape.inner`, or a number that may be an ordinal.
+    It continues before a small letter, unless the corpus begins sentences so; without white space
+    between letters that have capitals, unless these are as in `it.The`; and behind a full stop
+    before a number that is no item of a list, or after a single letter, a word of `shape.inner`, or
+    a number that may be an ordinal.
     """
     before, after = text[max(0, end - 60) : end], text[end : end + 20].lstrip(_OPENING)
     if _is_small(after[:1]):
-        return False
+        return shape.small > 1 / 2
     run_on = _RUN_ON.search(before)
     if run_on and _has_capital(run_on[1][-1:] + after[:1]):
         next_two = text[end : end + 2]
@@ -100,7 +106,7 @@ def ends_sentence(text: str, end: int, shape: LineShape = UNKNOWN_SHAPE) -> bool
     before = before.rstrip()
     if not before.endswith("."):
         return True
-    if _NUMBER.match(after) and not (_ITEM.match(text) and _ITEM.match(after)):
+    if _ORDINAL.match(after) and not (_ITEM.match(text) and _ITEM.match(after)):
         return False
     word = _word_before_point(before)
     inner, places = shape.inner.get(word, (word == "0", 1))
@@ -111,8 +117,8 @@ def ends_sentence(text: str, end: int, shape: LineShape = UNKNOWN_SHAPE) -> bool
 
 def _word_before_point(text: str) -> str:
     """Return the word at the end of a text, before a full stop; `0` for possible ordinals."""
-    word = _BREAK.split(text[:-1])[-1]
-    return "0" if _NUMBER.fullmatch(word) else word
+    token = _BEFORE_TOKEN.split(text[:-1])[-1]
+    return "0" if _ORDINAL.fullmatch(token) else _INSIDE_TOKEN.split(token)[-1]
 
 
 def _is_small(letter: str) -> bool:
@@ -132,8 +138,8 @@ def _inner_words(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
     """
     inner, places = Counter[str](), Counter[str]()
     for line in lines:
-        words = line.split()
-        for text, following in zip(words, [*words[1:], ""], strict=True):
+        words = line.split() if "." in line[:-1] else line.rsplit(None, 1)[-1:]
+        for text, following in pairwise([*words, ""]):
             if text.endswith(".") and (word := _word_before_point(text)):
                 places[word] += 1
                 inner[word] += following[:1].isalnum() and not _is_small(following[:1])
@@ -202,7 +208,8 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
     texts = [text for sentences in split for text in sentences]
     mean = len(texts) / max(1, sum(map(bool, split))) if texts else 1.0
     capitals = sum(is_in_capitals(words_of(text)) for text in texts) / max(1, len(texts))
-    shape = LineShape(mean, capitals=capitals)
+    small = sum(_is_small(text[:1]) for text in texts) / max(1, len(texts))
+    shape = LineShape(mean, capitals=capitals, small=small)
     if shape.is_of_single_sentences:
         shape = replace(shape, inner=_inner_words(lines))
     if sum(not ends_with_mark(text) for text in texts) < _UNMARKED_SHARE * len(texts):

@@ -1,5 +1,7 @@
 """Sentences of a line."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,78 @@ def test_sentence_ends_are_those_of_the_language(language: str, parts: list[str]
     sentences = split_sentences("".join(parts), language)
     assert [*sentences.texts] == parts[::2]
     assert [*sentences.gaps] == ["", *parts[1::2], ""]
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("de", "Das Boot liegt seit dem 9. März im 4. Dock. | Am 24./25. Juni fährt es."),
+        ("de", "Sie las über COVID-19. | Dann schlief sie."),
+        ("cs", "Přišla 12. března a bydlí v 3. Patře. | Karel IV. Veliký spal."),
+        ("fr", "Hier M. Renard vit l'art. 7, né en 30 av. J.-C. à Nîmes. | Il dort."),
+        ("pl", "Rzeka płynie od 1987 r. Potem wyschła. | Wiatr wieje."),
+        ("ru", "Мост по ст. 8 закона построил А. Б. Волков. | Он спит."),
+        ("es", "Viven aprox. 40 gatos. | El perro duerme."),
+        ("en", "An ASP.NET page likes .NET and README.MD, System.Text, ui.R or F.B.I. Files."),
+        ("en", "See Vol. II of fig. 8. It rains. | Then stop! | 40 stop."),
+        ("en", "Cats sleep... and dogs don't! - he said."),
+        ("en", "Dr. Owl buys milk. | $40 is enough. | {name} pays."),
+        ("hi", "डॉ. मोर आए। | वे गए।"),
+        ("tr", "Kuş 7. Katta uyur. | O da uyur."),
+        ("ka", "ჩიტი მღერის. | ის ფრინავს."),
+        ("chr", "ᎠᏂᏍ ᎦᏓ. | ᎣᏂᏍ ᎦᎸ."),
+        ("ar", "هذا طائر. | وهو نائم."),
+        ("th", "นกร้องเพลง. | แมวนอน."),
+        ("zh", "他用ABC。 | DEF很好。 | 他走了! | 你们好. | 我也好。"),
+    ],
+)
+def test_no_sentence_ends_where_it_may_continue(language: str, line: str) -> None:
+    joiner = "" if language == "zh" else " "
+    sentences = line.split(" | ")
+    assert [*split_sentences(joiner.join(sentences), language).texts] == sentences
+
+
+def test_missing_space_ends_a_sentence_between_words_in_lower_case() -> None:
+    assert split_sentences("The owl naps.The cat naps.", "en").texts == (
+        "The owl naps.",
+        "The cat naps.",
+    )
+
+
+CORPUS = [
+    *["Frau Abt. Eule ruht am 7. Bach."] * 3,
+    *["Heute ruht die Abt. dort.", "Die Eule ruht dort."],
+    *["Um 9 ruht sie bis 12."] * 20,
+]
+
+
+def test_corpus_of_single_sentences_names_the_words_that_end_none() -> None:
+    shape = line_shape(CORPUS, "de")
+    assert shape.inner == {"0": (3, 23), "Abt": (3, 4)}
+    line = "Dort ruht Frau Abt. Fuchs."
+    assert split_sentences(line, "de").texts == ("Dort ruht Frau Abt.", "Fuchs.")
+    assert split_sentences(line, "de", shape).texts == (line,)
+    assert line_shape(CORPUS[1:], "de").inner == {"0": (2, 22)}
+
+
+@pytest.mark.parametrize(("inner", "ends"), [(0, True), (2, False), (3, False)])
+def test_corpus_tells_whether_a_number_ends_a_sentence(inner: int, ends: bool) -> None:
+    shape = line_shape(CORPUS[:inner] + CORPUS[-20 + inner :], "xx")
+    assert shape.inner["0"] == (inner, 20)
+    assert len(split_sentences("She is 7. He is 9.", "en", shape).texts) == 1 + ends
+    assert len(split_sentences("She is 7. He is 9.", "en").texts) == 1
+
+
+def test_lines_of_several_sentences_name_no_words() -> None:
+    joined = [f"{first} {second}" for first, second in pairwise(CORPUS)]
+    assert line_shape(joined, "de").inner == {}
+
+
+def test_small_letter_begins_a_sentence_only_where_the_corpus_has_it_so() -> None:
+    line = "the owl naps. the cat naps."
+    assert split_sentences(line, "en").texts == (line,)
+    shape = line_shape([line.lower() for line in CORPUS], "en")
+    assert split_sentences(line, "en", shape).texts == ("the owl naps.", "the cat naps.")
 
 
 PIECES = st.sampled_from(
