@@ -29,7 +29,7 @@ from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
 
-_SAMPLED_LINES = 100_000
+_SAMPLED_LINES = 200_000
 """Training sources that give the shape of lines."""
 _logger = logging.getLogger(__name__)
 QuickCheck = Callable[[], list[str]]
