@@ -1,4 +1,4 @@
-"""Sentences of a line, found by the rules of sentencex for the language."""
+"""Sentences of a line: the cuts of sentencex, less those inside a sentence of the corpus."""
 
 import re
 import string
@@ -67,16 +67,17 @@ def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) 
     number of a list, belongs to the next sentence. A sentence also begins with a word of
     `shape.starts` that follows a word in lower case without a mark.
     """
-    pieces, end = [""], 0
+    cuts, letters, end, before = [0], 0, 0, ""
     for segment in sentencex.segment(base_language(language), line):
-        letters = sum(map(str.isalpha, pieces[-1]))
-        is_long = letters >= (_FEWEST_LETTERS if pieces[-1].rstrip().endswith(".") else 1)
-        if is_long and ends_sentence(line, end, shape):
-            pieces.append("")
-        pieces[-1] += segment
-        end += len(segment)
-    if len(pieces) > 1 and not any(map(str.isalpha, pieces[-1])):
-        pieces[-2:] = ["".join(pieces[-2:])]
+        fewest = _FEWEST_LETTERS if before.rstrip().endswith(".") else 1
+        if letters >= fewest and ends_sentence(line, end, shape):
+            cuts.append(end)
+            letters = 0
+        letters += sum(map(str.isalpha, segment))
+        end, before = end + len(segment), segment
+    if letters == 0:
+        cuts[1:] = cuts[1:-1]
+    pieces = [line[start:stop] for start, stop in pairwise([*cuts, len(line)])]
     if shape.starts:
         pieces = [part for piece in pieces for part in _split_unmarked(piece, shape.starts)]
     texts: list[str] = []
