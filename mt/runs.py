@@ -30,7 +30,8 @@ VOCABULARY_MAP = "vmap.txt"
 EXPORT_FOLDER = "ctranslate2"
 """Export in a run that `mt train` or `mt export` wrote."""
 CONFIDENCE_FILE = "confidence.json"
-MODEL_FORMAT = EXPORT_FORMAT = CONFIDENCE_FORMAT = 1
+MODEL_FORMAT = EXPORT_FORMAT = 1
+CONFIDENCE_FORMAT = 2
 
 
 LARGEST_MODEL = 256 << 20

@@ -34,6 +34,7 @@ from mt.data.filters import (
     normalized,
     weighted_length,
 )
+from mt.data.numbers import missing_numbers
 from mt.data.verbatim import missing_verbatim
 from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
@@ -120,7 +121,9 @@ CHECKS: dict[str, Check] = {
     "script": lambda _source, text, languages: in_wrong_script(text, languages[1]),
     "language": lambda _source, text, languages: in_other_language(text, languages[1]),
     "repetition": _repeats,
-    "numbers": lambda source, text, _languages: bool(missing_verbatim(source, text)),
+    "numbers": lambda source, text, _languages: bool(
+        missing_verbatim(source, text) or missing_numbers(source, text)
+    ),
 }
 """Filters of one candidate by name, in order of application; True rejects."""
 REASONS = (*CHECKS, "agreement", *FAULTS)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from mt.cli.options import Device, Overrides, RunArgument, load
+from mt.config import Config
 from mt.errors import UserError
 from mt.runs import CONFIG_FILE
 
@@ -83,8 +84,7 @@ def train(
     if os.path.lexists(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
-    from mt.evaluation.calibration import calibrate_trained_run
-    from mt.export.export import check_export_possible, export_trained_run
+    from mt.export.export import check_export_possible
     from mt.training.trainer import train as train_model
 
     check_export_possible(loaded.training, loaded.decoding)
@@ -92,11 +92,19 @@ def train(
     summary = train_model(loaded, run)
     if summary:  # rank 0 alone
         typer.echo(summary)
-        export_trained_run(run, loaded.training, loaded.decoding)
-        calibrate_trained_run(run)
+        _export_and_calibrate(run, loaded)
         tags = loaded.tags_to_choose()
         choices = [f"decoding.{key}={next(iter(known))}" for key, known in tags.items()]
         typer.echo(_next_commands(run, choices, next(iter(loaded.data.tests), "valid")))
+
+
+def _export_and_calibrate(run: Path, config: Config) -> None:
+    """Write the export and the confidence of a run whose training has finished."""
+    from mt.evaluation.calibration import calibrate_trained_run
+    from mt.export.export import export_trained_run
+
+    export_trained_run(run, config.training, config.decoding)
+    calibrate_trained_run(run)
 
 
 def _next_commands(run: Path, choices: Sequence[str], split: str) -> str:
@@ -118,9 +126,13 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
     The exit status is 1 if a score is outside its expected range.
     """
     loaded = load(config)
+    from mt.export.export import check_export_possible
     from mt.recipes.reproduce import reproduce as reproduce_recipe
 
-    verdict = reproduce_recipe(loaded, run or default_run(config))
+    check_export_possible(loaded.training, loaded.decoding)
+    run = run or default_run(config)
+    verdict = reproduce_recipe(loaded, run)
+    _export_and_calibrate(run, loaded)
     typer.echo(verdict.text)
     if not verdict.passed:
         raise typer.Exit(1)

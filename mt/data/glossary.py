@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from mt.config.data import Direction
 from mt.data.corpus_files import LineReader
-from mt.data.verbatim import copied_parts, verbatim_spans
+from mt.data.verbatim import copied_parts, copied_spans
 from mt.errors import DataError
 from mt.files import require_file
 from mt.languages import UNSPACED, in_lower_case, in_upper_case
@@ -214,7 +214,7 @@ class Glossary:
                     if (rank := max(map(_compare, words, own))) < _OTHER_WORD:
                         start = own[0].start
                         candidates.append((start - own[-1].end, start, rank, number))
-        copied = verbatim_spans(text) if candidates else []
+        copied = copied_spans(text) if candidates else []
         matches: list[Match] = []
         for length, start, _, number in sorted(candidates):
             end = start - length

@@ -150,11 +150,6 @@ class Vocabulary:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @cached_property
-    def is_of_characters(self) -> bool:
-        """True if no token has several letters."""
-        return not any(len(text.strip(SPACE_MARK)) > 1 for text in self.texts().values())
-
-    @cached_property
     def scripts(self) -> frozenset[str]:
         """Scripts of the tokens whose other letters are spelled in bytes; see `script_of`."""
         counts = Counter[str]()

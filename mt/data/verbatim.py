@@ -1,4 +1,4 @@
-"""Text that a translation repeats unchanged: addresses, placeholders, emoji and numbers."""
+"""Text that a translation repeats unchanged: addresses, placeholders and emoji."""
 
 import re
 import unicodedata
@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from mt.data.numbers import NUMBER, lost_numbers, missing_numbers
 from mt.data.placeholders import GENERAL, is_in_order, is_percentage
-from mt.languages import FINAL_MARKS, UNSPACED
+from mt.languages import UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
 _NAME = "[A-Za-z0-9_.+-]"
@@ -25,18 +24,15 @@ _COPIED = re.compile(
     r"|\.{3,}|[!?！？]{2,}|([-*=~_#])\1{2,}"
 )
 _RUN = ".!?！？*=~_#-"
-_MARKS = re.compile(f"[{_RUN}]+")
-_RARE = r"\d@{%$\u20e3\u2300-\u2bff\U0001f000-\U0001faff"
+_SENTENCE_MARKS = re.compile("[.!?！？]+")
+_RARE = r"@{%$\u20e3\u2300-\u2bff\U0001f000-\U0001faff"
 _HINT = re.compile(
     rf"[{_RARE}:wW{_RUN}](?:(?<=[{_RARE}])|(?<=:)[a-z/]|(?<=[wW])[wW]|(?<=[{_RUN}])[{_RUN}])"
 )
-"""Occurs in each copied part and number, so that most sentences need no further search.
+"""Occurs in each copied part, so that most sentences need no further search.
 
 It begins with a set of characters, which makes searches several times as fast.
 """
-_COPIED_OR_NUMBER = re.compile(
-    rf"{_COPIED.pattern}|[$€£¥]?{NUMBER.pattern}(?:\s?(?:%(?![%A-Za-z0-9({{<@])|[‰°]|[€£¥](?!\s?\d)))?"
-)
 
 
 def copied_parts(text: str) -> list[str]:
@@ -47,12 +43,6 @@ def copied_parts(text: str) -> list[str]:
 def copied_spans(text: str) -> list[tuple[int, int]]:
     """Return the places of the copied parts of a text: start and end."""
     return [part.span() for part in _COPIED.finditer(text)]
-
-
-def verbatim_spans(text: str) -> list[tuple[int, int]]:
-    """Return the places of the copied parts and numbers of a text."""
-    found = _COPIED_OR_NUMBER.finditer(text) if _HINT.search(text) else ()
-    return [part.span() for part in found]
 
 
 def without_copied(text: str) -> str:
@@ -69,43 +59,27 @@ def change_words(text: str, change: Callable[[str], str]) -> str:
 
 
 def missing_verbatim(source: str, translation: str) -> list[str]:
-    """Return the copied parts and numbers of a source that a translation lacks or has otherwise."""
-    return _missing(source, translation, missing_numbers)
+    """Return the copied parts of a source that a translation lacks.
 
-
-def lost_verbatim(source: str, translation: str) -> list[str]:
-    """Return the copied parts that a translation lacks, and numbers without any in their place.
-
-    Runs of marks are not among them: a translation may have others.
+    Runs of marks at the end of a sentence are not among them: a translation may have others.
     """
-    lost = _missing(source, translation, lost_numbers)
-    return [part for part in lost if not _MARKS.fullmatch(part)]
-
-
-def _missing(source: str, translation: str, compare: Callable[[str, str], list[str]]) -> list[str]:
     if not _HINT.search(source):
         return []
-    plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
-    part_counts = Counter(copied_parts(source))
-    missing = [
+    plain = unicodedata.normalize("NFKC", translation)
+    return [
         part
-        for part, count in part_counts.items()
-        if max(translation.count(part), plain.count(unicodedata.normalize("NFKC", part))) < count
+        for part, count in Counter(copied_parts(source)).items()
+        if not _SENTENCE_MARKS.fullmatch(part)
+        and max(translation.count(part), plain.count(unicodedata.normalize("NFKC", part))) < count
         and not is_percentage(part, plain)
     ]
-    return missing + compare(without_copied(source), without_copied(translation))
 
 
-def extract_verbatim(
-    text: str, *, keep: Callable[[str], bool] = lambda _: False
-) -> tuple[str, list[tuple[int, str]]]:
-    """Return a text without its copied parts and numbers, and these with their places in it.
-
-    Numbers for which `keep` returns True stay in the text.
-    """
+def extract_verbatim(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Return a text without the copied parts that it must keep, and these with their places."""
     rest, parts, end = "", [], 0
-    for part in _COPIED_OR_NUMBER.finditer(text):
-        if keep(part[0]) and not _COPIED.fullmatch(part[0]):
+    for part in _COPIED.finditer(text):
+        if _SENTENCE_MARKS.fullmatch(part[0]):
             continue
         rest += text[end : part.start()]
         end = part.end()
@@ -123,21 +97,16 @@ def reinsert(
 ) -> str:
     """Return the translation of the rest of `extract_verbatim` with the parts.
 
-    `map_position` maps a position in the rest to one in the translation. A run of marks replaces a
-    mark before it. Placeholders without a name or number stay in order.
+    `map_position` maps a position in the rest to one in the translation. Placeholders without a
+    name or number stay in order.
     """
     positioned = sorted(((map_position(offset), part) for offset, part in parts), key=itemgetter(0))
     in_order = iter([part for _, part in parts if is_in_order(part)])
-    positioned = [
-        (position, next(in_order) if is_in_order(part) else part) for position, part in positioned
-    ]
     text, end = "", 0
     for position, part in [*positioned, (len(translation), "")]:
         between = translation[end:position]
         text = _beside(text, between) if between[:1].isalnum() else text + between
-        if part[:1] in [*FINAL_MARKS]:
-            text = text.rstrip(FINAL_MARKS)
-        text = _beside(text, part)
+        text = _beside(text, next(in_order) if is_in_order(part) else part)
         end = position
     return text
 

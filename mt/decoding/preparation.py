@@ -20,7 +20,7 @@ from mt.data.sentences import (
     words_of,
 )
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import change_words, copied_parts, copied_spans
+from mt.data.verbatim import change_words, copied_spans
 from mt.errors import UserError
 from mt.languages import base_language, in_lower_case, in_upper_case, joiner_of, script_of
 from mt.runs import UNKNOWN_SHAPE, LineShape
@@ -31,10 +31,6 @@ _ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
 """Words in lower case that are written in capitals."""
 _NO_WORD = re.compile("(?!)")
 _INVISIBLE = re.compile(f"[{MARKS}]+")
-_MOST_TOKENS = (1 / 3, 1 / 2, 1 / 2, 2 / 3, 2 / 3, 4 / 5)
-"""Tokens in lower case, of those in capitals, for 1 to 6 words or more; a final mark is one."""
-_LONG_WORDS = 9
-"""Letters of two words that are no abbreviations."""
 _USUAL_CAPITALS = 0.1
 """Share of the training sentences in capitals from which on a model has learned them."""
 
@@ -158,22 +154,14 @@ class Preparation:
     def _read_capitals(self, text: str, words: Sequence[str]) -> str:
         """Return a sentence in lower case if it is in capitals, and these are the exception.
 
-        Lower case must take clearly fewer tokens, because the tokens are those of the training
-        text. A text of few words must save more of them, since it may be an abbreviation.
+        A single word, which may be an abbreviation, stays, and so do letters that the tokenizer has
+        as capitals alone.
         """
-        letters = len("".join(words))
-        if letters < 3 or not is_in_capitals(words) or self.shape.capitals >= _USUAL_CAPITALS:
+        if len(words) < 2 or not is_in_capitals(words) or self.shape.capitals >= _USUAL_CAPITALS:
             return text
-        lowered, vocabulary = self._lowered(text), self.tokenizer.source
-        count = len(words) + len(copied_parts(text)) + ends_with_mark(text)
-        if vocabulary.is_of_characters:
-            is_known = vocabulary.characters.issuperset("".join(words_of(lowered)))
-            is_sentence = count > 2 or (count == 2 and letters >= _LONG_WORDS)
-        else:
-            tokens, of_lowered = self._count_tokens([text, lowered])
-            is_sentence = of_lowered - 1 <= _MOST_TOKENS[min(count, 6) - 1] * (tokens - 1)
-            is_known = True
-        return lowered if is_sentence and is_known else text
+        lowered = self._lowered(text)
+        known = self.tokenizer.source.characters
+        return lowered if known.issuperset("".join(words_of(lowered)).lower()) else text
 
     def _lowered(self, text: str) -> str:
         """Return a sentence in lower case, its first letter and words such as `I` excepted."""

@@ -1,4 +1,4 @@
-"""Search for translations, and a second one where the first loops or loses text to be copied."""
+"""Search for translations, and a second one where the first loops or loses a copied part."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,15 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from mt.config import DecodingConfig
-from mt.data.numbers import is_short
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import (
-    extract_verbatim,
-    is_unspaced,
-    lost_verbatim,
-    missing_verbatim,
-    reinsert,
-)
+from mt.data.verbatim import extract_verbatim, is_unspaced, missing_verbatim, reinsert
 from mt.decoding.alignment import align_words, map_positions
 from mt.decoding.engine import Engine, Hypothesis, TranslatedPart
 from mt.decoding.preparation import SearchInput, in_one_line
@@ -28,8 +21,6 @@ _LONGEST_PERIOD = 50
 _DISTINCT_SHARE = 1 / 3
 _MOST_TIMES = 3
 """Times the length of its source from which on an unfinished translation is decoded again."""
-_CLEARLY_WORSE = math.log(2)
-"""Loss of mean log-probability from which on a repaired translation is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class SearchResult:
     two searches.
     """
     restored: tuple[str, ...] = ()
-    """Text that the first search lost, put back into the texts of the second."""
+    """Copied parts that the first search lost, put back into the texts of the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,58 +145,39 @@ class RetryingSearch:
     def _restore(
         self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
     ) -> None:
-        """Translate texts without what was lost, put that back, and keep the better translations.
+        """Translate texts without their copied parts where some were lost, and put these back.
 
-        The place is beside the word that is aligned with the neighbour in the source. A text
-        without other words is copied; a translation without any word is not used.
+        The place is beside the word that is aligned with the neighbour in the source. The result is
+        used if it lacks fewer parts, and is finished and free of loops where the first is.
         """
         lost = {
-            index: tuple(parts)
+            index: parts
             for index, (item, result) in enumerate(zip(inputs, results, strict=True))
-            if not item.prefix and (parts := lost_verbatim(item.text, result.parts[0].text))
+            if not item.prefix and (parts := missing_verbatim(item.text, result.parts[0].text))
         }
-        extracted = {index: extract_verbatim(inputs[index].text, keep=is_short) for index in lost}
-        for index, (rest, _) in list(extracted.items()):
-            if not any(map(str.isalpha, rest)):
-                text, first = inputs[index].text, results[index]
-                copies = [replace(part, text=text) for part in first.parts[:1]]
-                results[index] = SearchResult(copies, first.repeated, restored=lost[index])
-                del extracted[index]
-        if not extracted:
+        if not lost:
             return
-        rests = [rest for rest, _ in extracted.values()]
+        rests, copied = zip(*[extract_verbatim(inputs[index].text) for index in lost], strict=True)
         encoded = self.tokenizer.encode_source(rests)
         shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
         found = dict(self._search(shorter, n_best, self.decoding))
         retried = [SearchResult(found[index]) for index in range(len(shorter))]
         self._retry_loops(shorter, retried, n_best)
-        links = iter(
-            align_words(
-                [part for result in retried for part in result.parts], self.engine, self.tokenizer
-            )
-        )
-        for (index, (rest, verbatim)), result in zip(extracted.items(), retried, strict=True):
+        written = [part for result in retried for part in result.parts]
+        links = iter(align_words(written, self.engine, self.tokenizer))
+        for index, rest, parts, result in zip(lost, rests, copied, retried, strict=True):
             repaired = [
                 replace(
                     part,
-                    text=reinsert(part.text, verbatim, map_positions(next(links), rest, part.text)),
+                    text=reinsert(part.text, parts, map_positions(next(links), rest, part.text)),
                 )
                 for part in result.parts
             ]
+            best, first = repaired[0], results[index].parts[0]
+            lacks_less = len(missing_verbatim(inputs[index].text, best.text)) < len(lost[index])
             has_words = bool(result.parts[0].text.strip())
-            if has_words and _is_better(inputs[index].text, repaired[0], results[index].parts[0]):
-                results[index] = SearchResult(repaired, result.repeated, restored=lost[index])
-
-
-def _is_better(source: str, repaired: TranslatedPart, first: TranslatedPart) -> bool:
-    """Test for a repaired translation that lacks less and is not worse otherwise."""
-    lacking = [len(missing_verbatim(source, part.text)) for part in (repaired, first)]
-    if lacking[0] >= lacking[1]:
-        return False
-    quality, earlier = _quality(repaired)[:2], _quality(first)[:2]
-    if quality != earlier:
-        return quality > earlier
-    return repaired.hypothesis.mean_log_prob >= first.hypothesis.mean_log_prob - _CLEARLY_WORSE
+            if lacks_less and has_words and _quality(best)[:2] >= _quality(first)[:2]:
+                results[index] = SearchResult(repaired, result.repeated, tuple(lost[index]))
 
 
 def _quality(part: TranslatedPart) -> tuple[bool, bool, bool, float]:
@@ -224,7 +196,7 @@ def is_loop(part: TranslatedPart) -> bool:
 def _is_doubtful(item: SearchInput, part: TranslatedPart) -> bool:
     """Test for a translation that may need a second search."""
     is_wrong = is_loop(part) or _may_be_shorter(item, part)
-    return is_wrong or bool(lost_verbatim(item.text, part.text))
+    return is_wrong or bool(missing_verbatim(item.text, part.text))
 
 
 def _may_be_shorter(item: SearchInput, part: TranslatedPart) -> bool:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from mt.config import DecodingConfig
 from mt.data.glossary import WORD, Glossary, Match, Span
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import extract_verbatim, verbatim_spans
+from mt.data.verbatim import copied_spans, extract_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line, source_tokens
 from mt.decoding.engine import Engine, TranslatedPart
 from mt.decoding.preparation import in_one_line
@@ -139,7 +139,7 @@ class Terms:
             for span, link in zip(spans, links, strict=True)
             if span and _overlaps(link.source, [(match.start, match.end)])
         ]
-        words, copied = [word.span() for word in WORD.finditer(text)], verbatim_spans(text)
+        words, copied = [word.span() for word in WORD.finditer(text)], copied_spans(text)
         words = [word for word in words if not _overlaps(word, copied)]
         words = [word for word in words if any(map(str.isalnum, text[slice(*word)]))]
         is_own = [_overlaps(word, own) for word in words]

@@ -26,7 +26,6 @@ from mt.data.corpus_files import (
     scan,
 )
 from mt.data.glossary import read_terms
-from mt.decoding.confidence import load_assessment
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
@@ -217,13 +216,11 @@ def translated_windows(
     """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
     size = job.look_ahead or translator.look_ahead
-    is_reported = job.report is not None or job.form == "json"
-    assess_lines = load_assessment(translator) if is_reported else list
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
     done = terms = 0
-    while window := assess_lines(islice(translations, size)):
+    while window := [*islice(translations, size)]:
         if first:
             window = [
                 replace(translation, line_number=first + translation.line_number)

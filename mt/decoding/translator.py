@@ -11,9 +11,11 @@ from typing import Literal
 from mt.config import DecodingConfig
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, Term, as_terms
+from mt.data.numbers import missing_numbers
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
+from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
 from mt.decoding.engine import Engine, ExplainingEngine, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine
 from mt.decoding.preparation import (
@@ -37,27 +39,9 @@ Status = Literal[
     "untranslated",
     "altered",
     "missed-term",
-    "negation",
-    "omitted",
-    "restored",
-    "invalid-bytes",
-    "unknown-characters",
-    "split",
     "ok",
 ]
-"""Status of a line: the first of these that applies.
-
-empty: the line or its translation is empty; length-limited: the translation is cut at its length
-limit; repeated: it repeated itself, or was cut at more than three times the length of its source,
-and was decoded again; copied: it equals the line, or a part of the line in unknown characters was
-copied; untranslated: a sentence stayed in the source language; altered: numbers, addresses,
-placeholders or emoji of the line are lost or changed; missed-term: terms of the glossary are not in
-the translation; negation: one side alone has a negation; omitted: a part of the source has no
-counterpart; restored: numbers and the like were lost, and have been put back; invalid-bytes: bytes
-that form no character were left out; unknown-characters: the tokenizer does not know some
-characters of the line; split: a sentence that is too long was translated in parts; ok: none of
-these. `mt.decoding.confidence` finds `untranslated`, `negation` and `omitted` in reported lines.
-"""
+"""Status of a line: the first of these that applies; `Translator._judge` has the conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +83,7 @@ class Translation:
     terms: tuple[TermUse, ...] = ()
     """Terms of the glossary in the line, in order."""
     confidence: float | None = None
-    """Expected chrF, 0 to 100; None unless it is asked for, see `mt.decoding.confidence`."""
+    """Expected chrF, 0 to 100; None for a blank line and without a calibration."""
 
     @property
     def needs_review(self) -> bool:
@@ -156,6 +140,7 @@ class Translator:
         """Folder of the run or export."""
         self.identity = ""
         """Weights, and settings that change the meaning of a log-probability or the language."""
+        self.calibration: Calibration | None = None
 
     @classmethod
     def load(
@@ -188,7 +173,16 @@ class Translator:
         own = stored.config.decoding
         kind = (own.search == "sample", own.mbr, own.tag, own.target_tag)
         translator.identity = f"{stored.settings['model']} {kind}"
+        translator.calibration = read_calibration(stored.path, translator.identity)
+        if stored.record.is_of_export and translator.calibration is None:
+            _logger.info(_NO_CONFIDENCE, stored.path, stored.path)
         return translator
+
+    def require_calibration(self, option: str) -> Calibration:
+        """Return the calibration; raise UserError if an option needs it and there is none."""
+        if self.calibration is None:
+            raise UserError(f"`{option}`: {_NO_CONFIDENCE % (self.folder, self.folder)}")
+        return self.calibration
 
     def use_terms(self, terms: tuple[Term, ...]) -> None:
         """Use terms in all calls without a glossary of their own."""
@@ -341,17 +335,22 @@ class Translator:
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
         uses = terms.judge(line.text, best.text, best.parts)
-        statuses = self._statuses(line, results, best.text, uses)
+        status, notes = self._judge(line, results, best.text, uses)
+        confidence = None
+        if self.calibration and line.text.strip():
+            has_text = best.text.strip() and (best.parts or status != "copied")
+            confidence = self.calibration.expect(mean_log_prob(best.parts)) if has_text else 0.0
         return Translation(
             line_number=line_number,
             source=line.line,
             text=best.text,
-            status=statuses[0][0] if statuses else "ok",
+            status=status,
             score=best.score,
-            notes=line.notes + tuple(note for _, note in statuses if note),
+            notes=line.notes + notes,
             alternatives=alternatives,
             sentences=line.sentences,
             terms=uses,
+            confidence=confidence,
         )
 
     def _alternative(
@@ -370,41 +369,47 @@ class Translator:
         score = sum([part.hypothesis.score for part in parts], start=0.0)
         return RankedTranslation("".join([*pieces, after]), score, parts)
 
-    def _statuses(
+    def _judge(
         self, line: PreparedLine, results: list[SearchResult], text: str, uses: Sequence[TermUse]
-    ) -> list[tuple[Status, str]]:
-        """Return each status that applies to a line, with a note, in the order of `Status`."""
+    ) -> tuple[Status, tuple[str, ...]]:
+        """Return the first status that applies to a line, and the notes on all that is found."""
         if not line.text.strip():
-            return [("empty", "")]
+            return "empty", ()
         bests = [result.parts[0].hypothesis for result in results]
+        is_same = text.strip() == line.text.strip() and any(map(str.isalpha, text))
+        repeated = [result for result in results if result.repeated]
+        loops = any(is_loop(result.parts[0]) for result in repeated)
+        untranslated = list[str]()
+        if self.calibration and not is_same:
+            untranslated = self.calibration.find_untranslated(line.line, text)
         altered = missing_verbatim(line.text, text)
         missed = [f"{use.target}` for `{use.source}" for use in uses if use.fate == "missed"]
         restored = [part for result in results for part in result.restored]
+        numbers = missing_numbers(line.text, text)
         has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
-        repeated = [result for result in results if result.repeated]
-        loops = any(is_loop(result.parts[0]) for result in repeated)
         unknown = name_characters(line.unknown) if line.unknown else ""
-        is_same = text.strip() == line.text.strip()
-        statuses: list[tuple[object, Status, str]] = [
+        table: list[tuple[object, Status, str]] = [
             (not text.strip(), "empty", "the translation is empty"),
             (not all(best.finished for best in bests), "length-limited", _LIMITED_NOTE),
             (repeated, "repeated", _LOOP_NOTE if loops else _REPEATED_NOTE),
-            (
-                is_same and line.inputs and any(map(str.isalpha, text)),
-                "copied",
-                "the translation is the line itself",
-            ),
+            (is_same and line.inputs, "copied", "the translation is the line itself"),
             (line.is_foreign, "copied", "a text in unknown characters is not translated"),
+            (untranslated, "untranslated", f"not translated: {' '.join(untranslated[:_NAMED])}"),
             (altered, "altered", f"not in the translation: {listed(altered)}"),
             (missed, "missed-term", f"terms not in the translation: {listed(missed)}"),
-            (restored, "restored", f"put back into the translation: {listed(restored)}"),
-            (has_invalid, "invalid-bytes", "bytes that form no character are left out"),
-            (unknown, "unknown-characters", f"the tokenizer does not know {unknown}"),
-            (line.cut, "split", line.cut),
+            (numbers, "ok", f"numbers not in the translation: {listed(numbers)}"),
+            (restored, "ok", f"put back into the translation: {listed(restored)}"),
+            (has_invalid, "ok", "bytes that form no character are left out"),
+            (unknown, "ok", f"the tokenizer does not know {unknown}"),
+            (line.cut, "ok", line.cut),
         ]
-        return [(status, note) for applies, status, note in statuses if applies]
+        found = [(status, note) for applies, status, note in table if applies]
+        return found[0][0] if found else "ok", tuple(note for _, note in found)
 
 
+_NAMED = 8
+"""Words of an untranslated sentence in a note."""
+_NO_CONFIDENCE = "%s has no fitting calibration; `mt evaluate %s --calibrate` makes one"
 _LIMITED_NOTE = (
     "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
     "positions) and is cut there"

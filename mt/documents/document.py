@@ -14,7 +14,6 @@ from pathlib import Path
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
 from mt.data.glossary import read_terms
 from mt.decoding.alignment import Link
-from mt.decoding.confidence import FAULTS, Assessment, load_assessment
 from mt.decoding.text_files import (
     load_for_files,
     open_output,
@@ -266,9 +265,8 @@ def translate_document(
     translator = load_for_files(run, overrides=overrides, device=device)
     translator.use_terms(terms)
     direction, below = translator.direction, job.fuzzy_below
-    needed_by = "" if below is None else "--fuzzy-below"
-    is_assessed = job.report or needed_by
-    assess_texts = load_assessment(translator, required_by=needed_by) if is_assessed else list
+    if below is not None:
+        translator.require_calibration("--fuzzy-below")
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
     total = _count_texts(document, options)
     if not total:
@@ -281,14 +279,14 @@ def translate_document(
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
             nonlocal found
-            for translation, links in translate_texts(translator, texts, options, assess_texts):
+            for translation, links in translate_texts(translator, texts, options):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 found += len(translation.terms)
                 bar.update()
                 needs_review = translation.needs_review or (
                     below is not None
-                    and (translation.status in FAULTS or (translation.confidence or 0.0) < below)
+                    and (translation.status != "ok" or (translation.confidence or 0.0) < below)
                 )
                 yield TranslatedLine(translation.text, links, needs_review)
 
@@ -333,15 +331,12 @@ def _count_texts(document: SourceDocument, options: Options) -> int:
 
 
 def translate_texts(
-    translator: Translator,
-    texts: Iterator[DocumentText],
-    options: Options,
-    assess_texts: Assessment = list,
+    translator: Translator, texts: Iterator[DocumentText], options: Options
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
-    """Yield the translation of each text, assessed if asked for, with links if it has tags."""
+    """Yield the translation of each text, with links if it has tags."""
     texts, copies = tee(texts)
     translations = translator.stream(text.text for text in copies)
-    while window := assess_texts(islice(translations, translator.look_ahead)):
+    while window := [*islice(translations, translator.look_ahead)]:
         has_links = [text.needs_links(options.target) for text in islice(texts, len(window))]
         links = iter(translator.find_links([*compress(window, has_links)]))
         for translation, needs_links in zip(window, has_links, strict=True):

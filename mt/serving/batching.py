@@ -13,7 +13,6 @@ from fastapi import HTTPException
 
 from mt.data.glossary import Glossary
 from mt.decoding.alignment import Link
-from mt.decoding.confidence import load_assessment
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import Metrics
@@ -81,7 +80,6 @@ class Batcher:
 
     def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
         self.translator = translator
-        self.assess = load_assessment(translator)
         self.metrics = metrics
         self.most_waiting = most_waiting
         self._requests: deque[_PendingRequest] = deque()
@@ -186,8 +184,8 @@ class Batcher:
         lines = [line for _, some_lines in batch for line in some_lines]
         try:
             options = batch[0][0].options
-            stream = self.translator.stream(lines, n_best=options.n_best, glossary=options.glossary)
-            translations = self.assess(stream)
+            translate = self.translator.stream
+            translations = [*translate(lines, n_best=options.n_best, glossary=options.glossary)]
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:

@@ -139,7 +139,7 @@ def test_tokenized_text_is_found_in_each_language() -> None:
 
 DIFFERENT = [
     *(("in 1990", "1991年"), ("10 of 20", "10 von 200"), ("1.5 kg", "1,6 kg")),
-    *(("３ cats", "4 Katzen"), ("5万", "4万")),
+    *(("３ cats", "4 Katzen"), ("2020", "20")),
 ]
 EQUAL = [
     *(("1,000.50 euros", "1.000,50 Euro"), ("10 000", "10,000"), ("at 6:30", "um 6 Uhr 30")),

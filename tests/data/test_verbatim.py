@@ -98,18 +98,6 @@ def test_placeholders_without_number_return_in_order(text: str, order: str) -> N
         ("Cliquez ici, {name} !", "Click here, {name}!", []),
         ("Cliquez ici, {name} !", "Click here, name!", ["{name}"]),
         ("%s and %s", "%s und", ["%s"]),
-        ("12", "1222.", ["12"]),
-        ("5 rooms", "fünf Zimmer", []),
-        ("Room 12", "Zimmer zwölf", []),
-        ("At 8.4 km", "Bei Kilometer", ["8.4"]),
-        ("On 8/8/2010", "Am 8/2010", ["8/8/2010"]),
-        ("On 2023-05-07 at 09:05", "2023年5月7日9点05分", []),
-        ("他有１２３４块钱。", "He has 1234 yuan.", []),
-        ("In 1984 he came", "١٩٨٤ جاء", []),
-        ("In 1984 people were poor.", "老百姓很穷。", ["1984"]),
-        ("1,250 men at 5:30", "1.250 Männer um 5.30 Uhr", []),
-        ("1 000 000 of 1'000'000 men", "1000000 Menschen", []),
-        ("H2O, MP3, 21st, COVID-190", "Wasser", []),
         (
             "{{name}} {user.name} {0:.2f} %1$s %5.2f",
             "{name}",
@@ -118,22 +106,9 @@ def test_placeholders_without_number_return_in_order(text: str, order: str) -> N
             ],
         ),
         ("🇩🇪 ⭐ 1️⃣ 👩🏽‍👧🏽 ❤️", "🇩🇪 ⭐ 👩🏽👧🏽 ❤", ["1️⃣", "👩🏽‍👧🏽", "❤️"]),
-        ("他们支付 1000万 美元", "They pay", []),
-        ("他们支付 1000 美元", "They pay", ["1000"]),
-        ("Room 512", "五号房间", ["512"]),
-        ("It was 66.6", "Es waren 666", ["66.6"]),
-        ("It was 66.6", "Es waren 66,6", []),
-        ("It cost 1,250.50", "Es kostete 1.250,50", []),
-        ("On 2024-05-03", "Am 03.05.2024", []),
-        ("On 2024-05-03", "Am 03.05.2023", ["2024-05-03"]),
-        ("Wait... what?! No!!", "等……什么？！不！", ["!!"]),
-        ("住手！！！", "Stop!!!", []),
-        ("住手！！！", "Stop!", ["！！！"]),
+        ("Wait... what?! 住手！！！", "等什么？不", []),
+        ("--- In 1984 ---", "Im Jahr 1984 ---", ["---"]),
         ("See www.a.org.", "Siehe www.a.org.", []),
-        ("In 1984 it cost 1,250.50.", "Es war teuer.", ["1984", "1,250.50"]),
-        ("1,250 people", "1.250 Menschen", []),
-        ("40,000 people", "4万人", []),
-        ("See https://a.b/12 now", "Siehe https://a.b/12 jetzt", []),
         ("See https://a.b/12 now", "Siehe https://a.b/13 jetzt", ["https://a.b/12"]),
         ("Mail a@b.org 👍", "Mail a@b.org", ["👍"]),
     ],
@@ -146,14 +121,11 @@ def test_lost_parts_are_named(source: str, translation: str, lacking: list[str])
     ("text", "rest", "parts"),
     [
         ("Click {name} to go, %s!", "Click to go,!", [(5, "{name}"), (12, "%s")]),
-        ("12 apples at 5 %.", "apples at.", [(0, "12"), (9, "5 %")]),
-        ("He paid $5.50 (€3).", "He paid ().", [(7, "$5.50"), (9, "€3")]),
-        ("我有12个苹果！", "我有个苹果！", [(2, "12")]),
+        ("{n} apples at 5 %.", "apples at 5 %.", [(0, "{n}")]),
+        ("我有{n}个苹果！", "我有个苹果！", [(2, "{n}")]),
         ("你好！😀", "你好！", [(3, "😀")]),
-        ("No... what?!", "No what", [(2, "..."), (7, "?!")]),
+        ("No... {a} what?!", "No... what?!", [(5, "{a}")]),
         ("Hi! 😀 {a}", "Hi!", [(3, "😀"), (3, "{a}")]),
-        ("It is -5°C, €5 £6.", "It is C,.", [(6, "-5°"), (8, "€5"), (8, "£6")]),
-        ("H2O and 101A cost 7", "H2O and 101A cost", [(17, "7")]),
     ],
 )
 def test_taken_out_parts_return_to_the_same_place(
@@ -185,12 +157,6 @@ def test_changes_leave_copied_parts_alone() -> None:
     assert change_words("See {Name} AT https://A.b, $HOME", str.lower) == (
         "see {Name} at https://A.b, $HOME"
     )
-
-
-def test_run_of_marks_replaces_the_mark_before_it() -> None:
-    rest, parts = extract_verbatim("A dog runs!!!")
-    assert rest == "A dog runs"
-    assert reinsert("Ein Hund rennt.", parts, lambda _: 15) == "Ein Hund rennt!!!"
 
 
 @pytest.mark.parametrize(
@@ -243,4 +209,5 @@ def test_time_is_linear_in_each_syntax(flag: str) -> None:
 def test_all_copied_parts_are_removed_and_missed(text: str) -> None:
     parts = copied_parts(text)
     assert (without_copied(text) != text) is bool(parts)
-    assert {*parts} <= {*missing_verbatim(text, "")}
+    assert {*missing_verbatim(text, "")} == {part for part in parts if part.strip(".!?！？")}
+    assert not missing_verbatim(extract_verbatim(text)[0], "")

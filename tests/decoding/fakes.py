@@ -26,7 +26,6 @@ class Characters:
 
     target_prefix: tuple[int, ...] = ()
     is_normal = False
-    is_of_characters = True
     term_ids = None
     scripts: frozenset[str] = frozenset()
 

@@ -5,16 +5,7 @@ from typing import Any
 
 import pytest
 
-from mt.config.data import Direction
-from mt.decoding.confidence import (
-    OMISSION_FEATURES,
-    Assessment,
-    Calibration,
-    find_common_words,
-    find_negations,
-    load_assessment,
-    omission_features,
-)
+from mt.decoding.confidence import Calibration, find_common_words
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.text_files import FileJob, translate_file
 from mt.decoding.translator import Translation
@@ -36,22 +27,20 @@ def calibration(**changes: Any) -> Calibration:
     """Return a calibration that expects a chrF of 100 plus 50 times the mean log-probability."""
     made = Calibration(
         model="m",
-        direction=Direction("en", "de"),
         pairs=100,
         signature="s",
         curve=((-2.0, 0.0), (0.0, 100.0)),
         deviation=1.0,
         corpus_offset=0.0,
         common=4,
-        negations=({}, {}),
-        omission=(0.0,) * OMISSION_FEATURES,
     )
     return replace(made, **changes)
 
 
 def answer(answers: dict[str, str], made: Calibration | None = None) -> list[Translation]:
     translator = build_translator(Answers(answers), longest=200, language="de", repair="off")
-    return (made.assess if made else list)(translator.stream([*answers]))
+    translator.calibration = made
+    return [*translator.stream([*answers])]
 
 
 def test_confidence_is_the_expected_score_of_lines_with_text() -> None:
@@ -61,13 +50,14 @@ def test_confidence_is_the_expected_score_of_lines_with_text() -> None:
     assert [line.confidence for line in lines] == pytest.approx([62.5, None, 0.0, 55.0])
     assert [line.confidence for line in answer(answers)] == [None] * 4
     assert [line.status for line in lines] == ["ok", "empty", "empty", "ok"]
-    flat = calibration(curve=((-0.8, 20.0),))
+    flat = calibration(curve=((-0.9, 20.0), (-0.8, 20.0)))
     assert [line.confidence for line in answer(answers, flat)] == [20.0, None, 0.0, 20.0]
 
 
 def test_text_in_unknown_characters_that_was_copied_has_no_confidence() -> None:
     translator = build_translator(Answers({}), known=200)
-    copied, number = calibration().assess(translator.stream(["漢字漢字漢字", "12"]))
+    translator.calibration = calibration()
+    copied, number = translator.stream(["漢字漢字漢字", "12"])
     assert (copied.status, copied.confidence) == ("copied", 0.0)
     assert (number.status, number.confidence) == ("ok", 100.0)
 
@@ -109,94 +99,28 @@ def test_text_that_stayed_in_the_source_language(
     assert line.notes[0:] == tuple(filter(None, [notes.get(status, *line.notes)]))
 
 
-def test_negation_on_one_side_is_named() -> None:
-    negations = {"not": True, "not|if|": False}, {"nicht": True}
-    answers = {
-        "he does not come": "er kommt",
-        "he comes": "er kommt nicht",
-        "he does not stay": "er bleibt nicht",
-        "if not today then later": "wenn heute dann",
-        "he never comes": "er kommt",
-    }
-    lines = answer(answers, calibration(negations=negations))
-    assert [line.status for line in lines] == ["negation", "negation", "ok", "ok", "ok"]
-    assert lines[0].notes == ("the translation has no negation for `not`",)
-    assert lines[1].notes == ("the source has no negation for `nicht`",)
-
-
-@pytest.mark.parametrize(
-    ("text", "language", "negations"),
-    [
-        ("Он не идёт. Небо.", "ru", [["не", "не|он|", "не||идёт."]]),
-        ("味道不错。", "lzh", [["不", "不|道|", "不||错", "不|味道|", "不||错。", "不|道|错"]]),
-        ("He can't.", "en-GB", [["n't", "n't|ca|", "n't||."]]),
-        ("ის არ მოდის.", "ka", []),
-    ],
-)
-def test_negations_have_the_words_beside_them(
-    text: str, language: str, negations: list[list[str]]
-) -> None:
-    assert find_negations(text, language) == negations
-
-
-def omission() -> tuple[float, ...]:
-    """Return weights for which less than half as many characters as in the source are too few."""
-    return (-1.0, *[0.0] * (OMISSION_FEATURES - 2), -0.7)
-
-
-def test_translations_that_are_too_short_lack_something() -> None:
-    answers = {"a" * 40: "b" * 40, "a" * 41: "b" * 20, "a" * 42: "b" * 18}
-    lines = answer(answers, calibration(omission=omission()))
-    assert [line.status for line in lines] == ["ok", "ok", "omitted"]
-    assert lines[2].notes == ("some of the source is not in the translation",)
-
-
-def test_features_of_omissions_are_finite_for_any_text() -> None:
-    for source, text, log_prob in (("", "", 0.0), ("ab c", "d", float("-inf"))):
-        row = omission_features(source, text, (1, 1), log_prob)
-        assert len(row) == OMISSION_FEATURES
-        assert all(abs(value) < 1e4 for value in row)
-
-
 def test_the_first_status_of_all_is_kept_with_every_note() -> None:
-    made = calibration(negations=({"not": True}, {}), omission=omission())
-    (line,) = answer({"not 1234": "j"}, made)
-    assert line.status == "altered"
+    (line,) = answer({"the old man sleeps {n} 2020": "the old man sleeps 20"}, calibration())
+    assert line.status == "untranslated"
     assert line.notes == (
-        "not in the translation: `1234`",
-        "the translation has no negation for `not`",
-        "some of the source is not in the translation",
+        "not translated: the old man sleeps",
+        "not in the translation: `{n}`",
+        "numbers not in the translation: `2020`",
     )
 
 
-def test_a_translation_without_a_report_is_not_assessed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Answers({"a" * 40: "c" * 10, "ab": "xy"})
+def test_reports_have_the_confidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Answers({"{n} abc": "c" * 10, "ab": "xy"})
     translator = build_translator(engine, longest=200, language="de", repair="off")
+    translator.calibration = calibration()
     monkeypatch.setattr("mt.decoding.text_files.load_for_files", lambda *_, **__: translator)
-    calls = []
-
-    def load(_: object) -> Assessment:
-        calls.append(1)
-        return calibration(omission=omission()).assess
-
-    monkeypatch.setattr("mt.decoding.text_files.load_assessment", load)
     source, output, report = (tmp_path / name for name in ("in.txt", "out.txt", "report.tsv"))
-    source.write_text("a" * 40 + "\nab\n")
-    translate_file(tmp_path, FileJob(source, output))
-    assert (calls, output.read_text()) == ([], "c" * 10 + "\nxy\n")
+    source.write_text("{n} abc\nab\n")
     translate_file(tmp_path, FileJob(source, output, report=report))
     first, second = report.read_text().splitlines()
-    assert first == "1\tomitted\tsome of the source is not in the translation\t55"
+    assert first == "1\taltered\tnot in the translation: `{n}`\t55"
     assert second == "2\tok\t\t67"
     translate_file(tmp_path, FileJob(source, output, form="json"))
     records = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [record["status"] for record in records] == ["omitted", "ok"]
+    assert [record["status"] for record in records] == ["altered", "ok"]
     assert [record["confidence"] for record in records] == pytest.approx([54.545, 66.667], abs=1e-3)
-
-
-def test_translations_stay_as_they_are_without_a_calibration() -> None:
-    translator = build_translator(Answers({"not a b c d": "a b c d"}), longest=200, repair="off")
-    lines = [*translator.stream(["not a b c d"])]
-    assert load_assessment(translator)(lines) == lines

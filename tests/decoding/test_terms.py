@@ -198,7 +198,6 @@ class Continuing(Dictionary):
             "sehen einen Köter die Katzen sehen Vögel !",
             1,
         ),
-        ("see a dog 25", {}, {"sehen einen Köter": (" !", -1)}, "sehen einen Köter 25", 1),
         ("see a dog !", {}, {"sehen einen Köter": ("...", -1)}, "sehen einen Köter !", 1),
     ],
 )
@@ -220,7 +219,8 @@ def test_the_translation_goes_on_behind_a_term(
     assert (use.fate, use.way) == ("inflected" if "Kötern" in text else "used", "placed")
     assert translation.alternatives[0].score == -1.0, "alternatives stay in their order"
     [plain] = translator.stream([line])
-    assert mean_log_prob(translation) == mean_log_prob(plain), "confidence is that of own words"
+    parts = [made.alternatives[0].parts for made in (translation, plain)]
+    assert mean_log_prob(parts[0]) == mean_log_prob(parts[1]), "confidence is that of own words"
 
 
 @pytest.mark.parametrize("shown", [False, True])
@@ -228,7 +228,6 @@ def test_the_translation_goes_on_behind_a_term(
     ("line", "table", "text"),
     [
         ("see 25 dog", {"dog": ""}, "see 25"),  # no aligned word
-        ("see a dog", {"dog": "25"}, "see a 25"),  # a number is no translation of a dog
         ("see a dog", {"dog": "!"}, "see a !"),
     ],
 )

@@ -320,7 +320,7 @@ BEST = RankedTranslation('a ||| b\u2028"é', -0.5, (ONE, TWO))
 WORSE = RankedTranslation("c", -1.25, (ONE, OTHER))
 BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(RankedTranslation("", 0.0, ()),))
 SPLIT = Translation(
-    *(3, "x", BEST.text, "split", -0.5, ("one", "two")),
+    *(3, "x", BEST.text, "altered", -0.5, ("one", "two")),
     alternatives=(BEST, WORSE),
     sentences=("Two.", "lines\tor less"),
 )
@@ -362,7 +362,7 @@ def test_text_n_best_and_report_of_blank_and_split_lines() -> None:
     ]
     assert [*map(report_line, (BLANK, SPLIT))] == [
         "1\tempty\t\t\n",
-        "3\tsplit\tone; two; 2 sentences: Two. | lines or less\t\n",
+        "3\taltered\tone; two; 2 sentences: Two. | lines or less\t\n",
     ]
 
 
@@ -385,7 +385,7 @@ def test_json_numbers_the_tokens_across_parts(
     other = {"text": "c", "score": -1.25, "log_prob": -7.0, "tokens": ["▁5", "▁6", "▁8", "▁9"]}
     assert json.loads(written) == {
         "line": 3,
-        "status": "split",
+        "status": "altered",
         "confidence": None,
         "notes": ["one", "two"],
         "sentences": ["Two.", "lines\tor less"],

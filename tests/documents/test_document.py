@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translation
+from mt.decoding.translator import Translation, Translator
 from mt.documents.document import DocumentJob, read_document, translate_document, translate_texts
 from mt.documents.segments import DocumentText, Format, Options, TranslatedLine
 from mt.errors import DataError, UserError
@@ -286,22 +286,24 @@ def test_failing_translation_keeps_the_old_output(
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "out.html"}
 
 
-def doubt(translations: Iterable[Translation]) -> list[Translation]:
-    """Return a low confidence for texts without the word GOOD, and a fault for BAD."""
-    return [
-        replace(
+def doubt(translations: Iterable[Translation]) -> Iterator[Translation]:
+    """Yield a low confidence for texts without the word GOOD, and a fault for BAD."""
+    for line in translations:
+        yield replace(
             line,
             confidence=90.0 if "GOOD" in line.text else 39.5,
-            status="omitted" if "BAD" in line.text else line.status,
+            status="altered" if "BAD" in line.text else line.status,
         )
-        for line in translations
-    ]
 
 
 @pytest.fixture
 def doubting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all translations be assessed by `doubt`."""
-    monkeypatch.setattr("mt.documents.document.load_assessment", lambda *_, **__: doubt)
+    """Let all translations have the confidence of `doubt`."""
+    stream = Translator.stream
+    monkeypatch.setattr(
+        Translator, "stream", lambda *texts, **named: doubt(stream(*texts, **named))
+    )
+    monkeypatch.setattr(Translator, "require_calibration", lambda *_: None)
 
 
 PO_MESSAGES = """msgid "a good one"

@@ -90,12 +90,10 @@ def test_a_glossary_that_is_none_is_refused(
     assert (answered, answer["error"][: len(message)]) == (status, message)
 
 
-def test_confidence_of_a_text_is_the_mean_of_its_lines(
-    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assessment = calibration().assess
-    monkeypatch.setattr("mt.serving.batching.load_assessment", lambda _: assessment)
-    client = serve(backwards())
+def test_confidence_of_a_text_is_the_mean_of_its_lines(serve: Serve, backwards: Build) -> None:
+    translator = backwards()
+    translator.calibration = calibration()
+    client = serve(translator)
     answer = client.post({"texts": ["a", "a\n\nbcd", " "]})[1]["translations"]
     # A log-probability of -2 over the characters and EOS: 100 - 50 * 2 / 2 and 100 - 50 * 2 / 4.
     assert answer[0]["confidence"] == pytest.approx(50.0)
@@ -160,7 +158,7 @@ def test_only_the_texts_of_html_change(serve: Serve, backwards: Build) -> None:
         "<!-- x -->\r\n<p id=a>c &amp; ba</p>\n <script>d</script> 12 <code>e</code><p>ji hg lk"
     )
     note = "text 2: 9 tokens, the model supports up to 7: translated in 2 parts"
-    assert (page["status"], page["notes"], page["score"]) == ("split", [note], -3.0)
+    assert (page["status"], page["notes"], page["score"]) == ("ok", [note], -3.0)
     assert page["alternatives"] == []
     assert (rule["text"], rule["status"], rule["score"]) == ("<hr>", "empty", 0.0)
     assert part["text"] == "<b>b&lt;a</b> "
