@@ -108,10 +108,6 @@ def _is_copy(source: str, translation: str, _: tuple[str, str]) -> bool:
     return normalized(source) == normalized(translation)
 
 
-def _repeats(source: str, translation: str, _: tuple[str, str]) -> bool:
-    return repeats_itself([*map(ord, translation)], [*map(ord, source)])
-
-
 CHECKS: dict[str, Check] = {
     "empty": lambda _source, text, _languages: not text,
     "commentary": lambda source, text, _languages: (
@@ -120,9 +116,9 @@ CHECKS: dict[str, Check] = {
     "copy": _is_copy,
     "script": lambda _source, text, languages: in_wrong_script(text, languages[1]),
     "language": lambda _source, text, languages: in_other_language(text, languages[1]),
-    "repetition": _repeats,
-    "numbers": lambda source, text, _languages: bool(
-        missing_verbatim(source, text) or missing_numbers(source, text)
+    "repetition": lambda source, text, _: repeats_itself([*map(ord, text)], [*map(ord, source)]),
+    "numbers": lambda ours, text, _: bool(
+        missing_verbatim(ours, text) + missing_numbers(ours, text)
     ),
 }
 """Filters of one candidate by name, in order of application; True rejects."""

@@ -3,14 +3,12 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mt.cli.options import Device, Overrides, RunArgument, load
-from mt.config import Config
 from mt.errors import UserError
 from mt.runs import CONFIG_FILE
 
@@ -84,7 +82,7 @@ def train(
     if os.path.lexists(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
-    from mt.export.export import check_export_possible
+    from mt.export.export import check_export_possible, export_and_calibrate
     from mt.training.trainer import train as train_model
 
     check_export_possible(loaded.training, loaded.decoding)
@@ -92,27 +90,15 @@ def train(
     summary = train_model(loaded, run)
     if summary:  # rank 0 alone
         typer.echo(summary)
-        _export_and_calibrate(run, loaded)
-        tags = loaded.tags_to_choose()
-        choices = [f"decoding.{key}={next(iter(known))}" for key, known in tags.items()]
-        typer.echo(_next_commands(run, choices, next(iter(loaded.data.tests), "valid")))
-
-
-def _export_and_calibrate(run: Path, config: Config) -> None:
-    """Write the export and the confidence of a run whose training has finished."""
-    from mt.evaluation.calibration import calibrate_trained_run
-    from mt.export.export import export_trained_run
-
-    export_trained_run(run, config.training, config.decoding)
-    calibrate_trained_run(run)
-
-
-def _next_commands(run: Path, choices: Sequence[str], split: str) -> str:
-    """Return commands that use a finished run, one a line; `choices` are overrides."""
-    tag = "".join(f" --set {shlex.quote(choice)}" for choice in choices)
-    folder = shlex.quote(str(run))
-    commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
-    return "\n".join(f"  mt {command}" for command in [*commands, f"serve {folder}{tag}"])
+        export_and_calibrate(run, loaded)
+        choices = [
+            f"decoding.{key}={next(iter(known))}" for key, known in loaded.tags_to_choose().items()
+        ]
+        tag = "".join(f" --set {shlex.quote(choice)}" for choice in choices)
+        folder, split = shlex.quote(str(run)), next(iter(loaded.data.tests), "valid")
+        commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
+        for command in (*commands, f"serve {folder}{tag}"):
+            typer.echo(f"  mt {command}")
 
 
 def default_run(config: Path) -> Path:
@@ -126,13 +112,13 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
     The exit status is 1 if a score is outside its expected range.
     """
     loaded = load(config)
-    from mt.export.export import check_export_possible
+    from mt.export.export import check_export_possible, export_and_calibrate
     from mt.recipes.reproduce import reproduce as reproduce_recipe
 
     check_export_possible(loaded.training, loaded.decoding)
     run = run or default_run(config)
     verdict = reproduce_recipe(loaded, run)
-    _export_and_calibrate(run, loaded)
+    export_and_calibrate(run, loaded)
     typer.echo(verdict.text)
     if not verdict.passed:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from mt.config import Config
 from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
@@ -19,6 +20,7 @@ from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError, RunError, UserError, listed
+from mt.evaluation.calibration import calibrate_trained_run
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
@@ -310,6 +312,12 @@ def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) ->
     is_named = training.export not in {"auto", "off"}
     if is_named and (reason := _why_not_exported(training, decoding)):
         raise UserError(f"`training.export: {training.export}`: {reason}")
+
+
+def export_and_calibrate(run: Path, config: Config) -> None:
+    """End a training: write the export and the confidence of its run, each if it has none."""
+    export_trained_run(run, config.training, config.decoding)
+    calibrate_trained_run(run)
 
 
 def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingConfig) -> None:

@@ -49,8 +49,10 @@ def test_exit_status_of_reproduce_is_the_verdict(
     passed: bool, status: int, program: Program, recipe: Path, recorded: Recorded, result: Result
 ) -> None:
     calls = recorded("mt.recipes.reproduce.reproduce", result(passed=passed))
+    exported = recorded("mt.export.export.export_trained_run")
+    calibrated = recorded("mt.export.export.calibrate_trained_run")
     assert program("reproduce", recipe) == (status, "30 ± 1\n", "")
-    assert calls[0][0][1] == Path("runs/tiny")
+    assert calls[0][0][1] == exported[0][0][0] == calibrated[0][0][0] == Path("runs/tiny")
 
 
 @pytest.fixture
