@@ -46,8 +46,8 @@ class DecodingConfig(Section):
     no_repeat_ngram: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Length of n-grams that must not occur twice in a translation; null: no limit."""
     repair: Literal["on", "off"] = "on"
-    """Search again after loops, put back lost numbers and addresses, translate capitals in lower
-    case, copy text without words."""
+    """Search again after loops, put back lost addresses, translate capitals in lower case, copy
+    text without words."""
     repetition_penalty: Annotated[float, Field(ge=1.0, le=100.0)] = 1.0
     """Factor on the log-probability of tokens that are already in the translation; 1: off."""
     min_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
