@@ -25,8 +25,6 @@ CORPORA_FILE, ENVIRONMENT_FILE, JOURNAL_FILE = "corpora.json", "environment.json
 CHECKPOINTS_FOLDER, CHECKPOINT_STATE = "checkpoints", "state.json"
 CHECKPOINT_MANIFEST = "manifest.json"
 EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
-VOCABULARY_MAP = "vmap.txt"
-"""File of an export with a large vocabulary, for programs that translate with `use_vmap`."""
 EXPORT_FOLDER = "ctranslate2"
 """Export in a run that `mt train` or `mt export` wrote."""
 CONFIDENCE_FILE = "confidence.json"
@@ -276,9 +274,8 @@ def read_verified_export(
 
 
 def exported_details(folder: Path) -> list[Path]:
-    """Return the files that CTranslate2 reads besides model.bin: config, vocabularies and map."""
-    vocabularies = sorted(folder.glob("*_vocabulary.json"))
-    return [folder / "config.json", *vocabularies, *folder.glob(VOCABULARY_MAP)]
+    """Return the files that CTranslate2 reads besides model.bin: config and vocabularies."""
+    return [folder / "config.json", *sorted(folder.glob("*_vocabulary.json"))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,6 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             names = listed(available)
             raise UserError(f"device `{device}`: CTranslate2 has {names} on this machine")
         self.positions = positions
-        self.uses_vocabulary_map = False
-        """True: search with the tokens of the exported map alone, if there is one."""
         self.source_tokens = _tokens(tokenizer.source)
         self.target_tokens = _tokens(tokenizer.target)
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
@@ -248,7 +246,6 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             length_penalty=0,
             no_repeat_ngram_size=decoding.no_repeat_ngram or 0,
             suppress_sequences=never_generated if is_strict else None,
-            use_vmap=self.uses_vocabulary_map,
             return_end_token=True,
             return_scores=True,
             max_input_length=0,  # the default cuts sources at 1,024 tokens

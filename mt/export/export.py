@@ -15,7 +15,7 @@ from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.data.tokenizer import copy_tokenizer
-from mt.decoding.ctranslate2_engine import CTranslate2Engine, describe_unsupported
+from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
@@ -26,7 +26,6 @@ from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
-from mt.export.vocabulary_map import MIN_COVERAGE, MIN_VOCABULARY, write_vocabulary_map
 from mt.files import (
     hash_file,
     open_aside,
@@ -44,7 +43,6 @@ from mt.runs import (
     EXPORTED_MODEL,
     MODEL_FILE,
     TOKENIZER_FOLDER,
-    VOCABULARY_MAP,
     Exported,
     Quantization,
     check_run_folder,
@@ -56,8 +54,6 @@ from mt.runs import (
     write_exported,
 )
 from mt.tables import align_columns
-from mt.training.data import open_prepared
-from mt.training.run_folder import RunFolder
 
 PARITY_FILE = "parity.json"
 MIN_IDENTICAL = 0.995
@@ -65,8 +61,6 @@ MIN_IDENTICAL = 0.995
 MAX_BLEU_DIFFERENCE = 0.1
 MAX_BLEU_COST, MAX_CHRF_COST = 0.2, 0.1
 """Scores that a quantization may cost on the sample, rounded to two decimals."""
-MAX_MAP_COST = 0.15
-"""BLEU that a vocabulary map may cost on the sample, rounded to two decimals."""
 PLAIN_SEARCH = (
     *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
     *IN_TORCH,
@@ -195,7 +189,7 @@ class ExportResult:
 
 
 def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> ExportResult:
-    """Export a run to the CTranslate2 model `output`, with a map of a large target vocabulary.
+    """Export a run to the CTranslate2 model `output`.
 
     Both models translate the sample. Without quantization the export is kept only if the share
     `min_identical` of the translations is equal; with it, only if it costs at most MAX_BLEU_COST
@@ -212,15 +206,13 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
     with open_aside(output) as folder:
         exported = _write_ctranslate2(finished, folder, quantization=options.quantization)
         parity = compare(of_run, load_translator(folder, overrides=settings), lines)
-        failure, note = parity.why_not_kept(options), ""
+        failure = parity.why_not_kept(options)
         if failure is None:
-            if finished.tokenizer.target_size >= MIN_VOCABULARY:
-                note = _add_vocabulary_map(finished, folder, options)
             details = {path.name: hash_file(path) for path in exported_details(folder)}
             write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
             _check_earlier_export(output)  # others may have written there since
             put_in_place(folder, output)
-    return ExportResult(parity, failure, note)
+    return ExportResult(parity, failure)
 
 
 def begin_export(
@@ -275,38 +267,6 @@ def _read_sample(finished: FinishedRun, options: ExportOptions, limit: int) -> P
     )
 
 
-def _add_vocabulary_map(finished: FinishedRun, folder: Path, options: ExportOptions) -> str:
-    """Write a vocabulary map that covers the references and costs little; return the result."""
-    path, text = folder / VOCABULARY_MAP, "vocabulary map"
-    if options.sample is not None:
-        return f"no {text}: {options.sample} has no references"
-    lines = _read_sample(finished, options, _MAX_LINES_FOR_COST)
-    assert lines.references is not None
-    pairs = tuple(map(SentencePair, lines.lines, lines.references))
-    try:
-        data = open_prepared(finished.config, RunFolder(finished.folder), valid=pairs)
-    except (UserError, OSError) as error:
-        return f"no {text}, which needs the training corpora: {error}"
-    data.close()
-    share, size = write_vocabulary_map(path, data.store, data.tokenizer, data.valid_examples)
-    text += f" with {share:.2%} of the tokens of the references"
-    if not path.exists():
-        return f"no {text}: {MIN_COVERAGE:.1%} are required"
-    translator = load_translator(folder, overrides=make_settings(finished))
-    assert isinstance(translator.engine, CTranslate2Engine)
-    plain = _translate(translator, lines)[1]
-    translator.engine.uses_vocabulary_map = True
-    mapped = _translate(translator, lines)[1]
-    assert plain.bleu is not None and mapped.bleu is not None
-    speeds = (f"{len(lines.lines) / each.seconds:.1f}" for each in (plain, mapped))
-    text += f" in {size:,.0f} of {data.tokenizer.target_size:,} tokens, BLEU {plain.bleu:.2f} -> "
-    text += f"{mapped.bleu:.2f}, {' -> '.join(speeds)} sentences/s"
-    if round(plain.bleu - mapped.bleu, 2) <= MAX_MAP_COST:
-        return f"{text}: for `use_vmap=True`"
-    path.unlink()
-    return f"no {text}: it may cost {MAX_MAP_COST} BLEU"
-
-
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
     """Raise UserError where `training.export` names an impossible export."""
     is_named = training.export not in {"auto", "off"}
@@ -346,8 +306,6 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
             continue
         if result.failure:
             _logger.warning("%s: not exported: %s", folder, result.failure)
-        elif result.note:
-            _logger.info("%s: %s", folder, result.note)
 
 
 def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:
@@ -370,7 +328,7 @@ def _check_earlier_export(output: Path) -> None:
     if not output.name or (is_filled and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
-    written |= {"config.json", "README.md", VOCABULARY_MAP}
+    written |= {"config.json", "README.md"}
     foreign = [
         entry.name
         for entry in output.iterdir()

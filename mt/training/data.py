@@ -215,10 +215,8 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     return data
 
 
-def open_prepared(
-    config: Config, folder: RunFolder, *, valid: tuple[SentencePair, ...] = ()
-) -> TrainingData:
-    """Return the corpus that another rank or training has prepared, with some validation pairs.
+def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
+    """Return the corpus that another rank has prepared, without validation pairs.
 
     A host without that store encodes the pairs again, from the same text.
     """
@@ -226,7 +224,7 @@ def open_prepared(
     sums = {key: folder.checksums(key) for key in config.data.train_corpora()}
     opened = open_training_corpora(config.data)
     corpora = [corpus.pinned(sums[corpus.key]) for corpus in opened]
-    return _open_data(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
+    return _open_data(config, tokenizer, corpora=corpora, sums=sums, valid=())
 
 
 def _split_key(name: str) -> str:

@@ -291,15 +291,9 @@ class TranslationTable:
         return aligned.masked_fill((target == PAD) | (target == EOS), -1)
 
 
-def count_tables(store: PairStore) -> int:
-    """Return the number of parts of a store, evenly spread over it, that each give a table."""
-    lengths = store.lengths.astype(np.int64)
-    return max(1, -(-int((lengths[:, 0] * (lengths[:, 1] - 1)).sum()) // _MOST_CELLS))
-
-
-def learn_table(store: PairStore, part: int = 0) -> TranslationTable:
-    """Learn a table from a part of the pairs of a store, by EM from equal values."""
-    sources, targets, tokens = _cells(store, part)
+def learn_table(store: PairStore) -> TranslationTable:
+    """Learn a table from an even sample of the pairs of a store, by EM from equal values."""
+    sources, targets, tokens = _cells(store)
     keys, cells = np.unique(sources << 32 | targets, return_inverse=True)
     source_of_key = keys >> 32
     probabilities = np.ones(len(keys))
@@ -313,10 +307,12 @@ def learn_table(store: PairStore, part: int = 0) -> TranslationTable:
     )
 
 
-def _cells(store: PairStore, part: int) -> tuple[NDArray[np.int64], ...]:
+def _cells(store: PairStore) -> tuple[NDArray[np.int64], ...]:
     """Return source id, target id and number of the target token for each pair of tokens."""
+    lengths = store.lengths.astype(np.int64)
+    cells = int((lengths[:, 0] * (lengths[:, 1] - 1)).sum())
     sources, targets, tokens, count = [], [], [], 0
-    for example in store.examples(range(part, len(store), count_tables(store))):
+    for example in store.examples(range(0, len(store), max(1, -(-cells // _MOST_CELLS)))):
         source = np.concatenate(([_NULL], example.source[:-1])).astype(np.int64)
         target = example.target[:-1].astype(np.int64)
         sources.append(np.tile(source, len(target)))
