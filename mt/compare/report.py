@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+import wcwidth
+
 from mt.compare.compare import (
     MIN_SENTENCES,
     ChangedSentence,
@@ -11,7 +13,7 @@ from mt.compare.compare import (
     split_by_difference,
 )
 from mt.compare.significance import SIGNIFICANT, PairedScore
-from mt.tables import Cell, PageSection, align_columns, make_printable, render_page, wrap
+from mt.tables import Cell, PageSection, align_columns, make_printable, render_page
 
 _WIDTH = 100
 _LABEL = 13
@@ -28,7 +30,14 @@ def as_text(comparison: Comparison) -> str:
         "\n".join(_describe_systems(comparison)),
         align_columns(_make_score_rows(comparison), right=_SCORES_RIGHT),
         "\n".join(_explain_scores(comparison)),
-        "\n\n".join([*slices, "\n".join(wrap(_explain_slices(comparison), _WIDTH))]),
+        "\n\n".join(
+            [
+                *slices,
+                "\n".join(
+                    wcwidth.wrap(_explain_slices(comparison), _WIDTH, break_on_hyphens=False)
+                ),
+            ]
+        ),
         *(_format_sentence(comparison, sentence) for sentence in comparison.changed),
     ]
     return "\n\n".join(parts)
@@ -139,7 +148,7 @@ def _list_texts(comparison: Comparison, sentence: ChangedSentence) -> list[tuple
 def _format_sentence(comparison: Comparison, sentence: ChangedSentence) -> str:
     lines = [_describe_sentence(comparison, sentence)]
     for name, text in _list_texts(comparison, sentence):
-        first, *rest = wrap(make_printable(text), _WIDTH - _LABEL)
+        first, *rest = wcwidth.wrap(make_printable(text), _WIDTH - _LABEL) or [""]
         lines += [f"{name:>{_LABEL - 2}}  {first}", *(" " * _LABEL + line for line in rest)]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -19,6 +19,8 @@ from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any
 
+from ftfy.badness import is_bad
+
 from mt.config.data import CleaningConfig, DataConfig, HeldOutSource
 from mt.data.numbers import numbers_differ
 from mt.data.pairs import Checksums, PairSource, SentencePair
@@ -45,17 +47,8 @@ _SEVERAL_NUMBERS = re.compile(r"\d\D+\d")
 _METADATA = re.compile(r"\d|[@/\\_=]|\w\.\w")
 """Digits, and marks of addresses, paths and names of files and variables."""
 _LONGEST_CODE = len("zho_Hant-TW")
-_CP1252 = "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-_CONTINUATION = f"[\x80-\xbf{_CP1252}]"
-_MOJIBAKE = re.compile(
-    "\ufffd|ï¿½|ï»¿|锟斤拷"
-    "|[ÂÃ][\x80-\xbf]|ÃŸ"  # Latin-1: ä as Ã¤, a no-break space as Â and itself
-    f"|â€{_CONTINUATION}|â\x80[\x80-\xbf]"  # quotation marks and dashes
-    "|[ÄÅ][‚ƒ„†‡ˆ™›œžŸ¡-ª¬-±´-¸º¼-¿]"  # other letters of Latin
-    f"|(?:[ÎÏÐÑ×ØÙ]{_CONTINUATION}){{2}}"  # Greek, Cyrillic, Hebrew, Arabic: each letter is two
-    f"|(?:[à-ï]{_CONTINUATION}{{2}}){{2}}"  # the rest: each character is three
-    f"|ðŸ{_CONTINUATION}{{2}}|ð\x9f[\x80-\xbf]{{2}}"  # emoji
-)
+_LOST = re.compile("\ufffd|锟斤拷")
+"""U+FFFD, and two of them read as GBK."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _MARKUP = re.compile(
     r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:#\d{2,6}|#[xX][0-9A-Fa-f]{2,5}|[A-Za-z]{2,8});"
@@ -81,7 +74,7 @@ NO_LANGUAGE = "zxx"
 """Label of the identifier for text without words."""
 HELD_OUT = "held_out"
 """Name of the filter that removes pairs with a text of a held-out split; it comes first."""
-_RULES = 1
+_RULES = 2
 """Part of the fingerprint; raised whenever the same config would clean differently."""
 Filter = Callable[[SentencePair], bool]
 """Returns True for a pair to remove."""
@@ -140,8 +133,9 @@ def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_S
 
 
 def has_mojibake(text: str) -> bool:
-    """Return True for U+FFFD, and for UTF-8 decoded as Latin-1 or Windows-1252."""
-    return not text.isascii() and _MOJIBAKE.search(text) is not None
+    """Return True for U+FFFD, and for UTF-8 decoded as Latin-1, Windows-1252 or the like."""
+    # U+0085 alone is a line end.
+    return not text.isascii() and bool(_LOST.search(text) or is_bad(text.replace("\x85", " ")))
 
 
 def holds_tokens(text: str) -> bool:

@@ -24,44 +24,24 @@ SHOWN = ("train", "validation")
 
 
 class TensorBoard:
-    """TensorBoard event file; each line of the journal becomes a record at once.
-
-    The usual writer's thread and queue are not used: a full disk raises as it does for the journal,
-    and the file of a killed run is as complete as its journal.
-    """
+    """Curves of TensorBoard; each line of the journal is written at once."""
 
     def __init__(self, folder: Path, *, done_updates: int) -> None:
-        folder.mkdir(exist_ok=True)
-        # TensorBoard reads files in the order of their names.
-        self.file = folder / f"events.out.tfevents.{len([*folder.iterdir()]):09d}"
-        self._write(file_version="brain.Event:2")
-        # TensorBoard hides the records of later updates, which will be written again.
-        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from torch.utils.tensorboard import SummaryWriter
 
-        start = SessionLog(status=SessionLog.START)
-        self._write(step=done_updates + 1, session_log=start)
+        self.folder = folder
+        # TensorBoard hides earlier records of later updates, which will be written again.
+        self.writer = SummaryWriter(folder, purge_step=done_updates + 1)
 
     def add(self, event: str, values: Mapping[str, Any]) -> None:
         """Write the numbers of one line of the journal, at its `update`, if its event is shown."""
         if event not in SHOWN:
             return
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        update = values["update"]
-        scalars = [
-            Summary.Value(tag=f"{event}/{name}", simple_value=value)
-            for name, value in values.items()
-            if isinstance(value, int | float) and name != "update"
-        ]
-        self._write(step=update, summary=Summary(value=scalars))
-
-    def _write(self, **event: Any) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        record = Event(wall_time=time.time(), **event).SerializeToString()
-        with name_errors(self.file), self.file.open("ab") as file:
-            RecordWriter(file).write(record)
+        with name_errors(self.folder):
+            for name, value in values.items():
+                if isinstance(value, int | float) and name != "update":
+                    self.writer.add_scalar(f"{event}/{name}", value, values["update"])
+            self.writer.flush()
 
 
 def append_event(journal: Path, event: str, **values: object) -> None:
@@ -150,8 +130,10 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the bar."""
+        """Close the bar and the file of TensorBoard."""
         self.bar.close()
+        if self.board:
+            self.board.writer.close()
 
     def print_line(self, message: str) -> None:
         """Print a line to stderr above the bar."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import wcwidth
 
-from mt.tables import measure_width
 from tests.factories import Program
 
 _NAMES = ("Anna", "Bert", "Clara", "David", "Emma", "Frank", "Greta", "Hugo", "Ines", "Jan")
@@ -34,7 +34,7 @@ def test_files_are_compared(program: Program) -> None:
     assert (status, err) == (0, "")
     assert "A  poor.txt  (baseline)\nB  good.txt\non right.txt: 40 sentences\n" in out
     assert "better" in out
-    assert all(measure_width(line) <= 100 for line in out.splitlines())
+    assert all(wcwidth.width(line) <= 100 for line in out.splitlines())
     record = json.loads(Path("c.json").read_bytes())
     baseline, other = record["scores"][0]
     assert baseline["metric"] == "BLEU"

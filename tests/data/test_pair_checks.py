@@ -20,7 +20,7 @@ GOOD = {
     "pt": "NÃO, MANHÃ À TARDE; coração, irmãs, pão de ló. ÃO!",
     "ro": "ÎN ȚARĂ, Â și Î sunt litere; când? Până mâine.",
     "pl": "Zażółć gęślą jaźń. ŻÓŁĆ! Łódź, Ąę.",
-    "sv": "ÄR DET ÅR? Åsa och Öland: ÅÄÖ. 10 Å² är lite.",
+    "sv": "ÄR DET ÅR? Åsa och Öland: ÅÄÖ. 10 Å är lite.",
     "vi": "Tôi không biết. Ông Ân ở Đà Nẵng, Ãi là gì?",
     "zh": "“你好，”他说：“价格是3.5元（约50%）！”……",
     "ja": "「はい」、と彼は言った。ＡＢＣは１０個です！",

@@ -147,17 +147,6 @@ def test_tensorboard_shows_the_journal_and_each_update_once(tmp_path: Path) -> N
     assert [*found["validation/bleu"]] == [10, 20, 30, 40]
 
 
-def test_files_are_read_in_order_whatever_the_clock_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number, clock in enumerate((2e9, 1e9, 1.5e9)):
-        monkeypatch.setattr("time.time", lambda clock=clock: clock)
-        board = TensorBoard(tmp_path / "board", done_updates=number)
-        for update in (number + 1, number + 2):
-            board.add("train", {"update": update, "loss": 10.0 * number + update})
-    assert curves(tmp_path / "board") == {"train/loss": {1: 1.0, 2: 12.0, 3: 23.0, 4: 24.0}}
-
-
 def test_missing_tensorboard_is_an_error_before_any_work(
     tiny_recipe: Path, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
