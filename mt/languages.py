@@ -294,3 +294,51 @@ def letters_in(*scripts: str) -> str:
 @functools.cache
 def _pattern(scripts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"[{letters_in(*scripts)}]+")
+
+
+@functools.cache
+def _variants(language: str) -> dict[str, re.Pattern[str]]:
+    """Return patterns of the letters that only one of the two scripts of a language has.
+
+    Simplified and traditional characters are the common ones (level 1) of GB 2312 and Big5 that the
+    other set lacks.
+    """
+    if base_language(language) != "zh":
+        scripts = scripts_of(language)
+        is_either = "Latin" in scripts and len(scripts) > 1
+        return {script: _pattern((script,)) for script in scripts} if is_either else {}
+    only: dict[str, list[str]] = {"simplified": [], "traditional": []}
+    for character in map(chr, range(0x4E00, 0xA000)):
+        gb, big = (character.encode(code, "ignore") for code in ("gb2312", "big5"))
+        if not (gb and big):
+            only["simplified"] += [character] * (b"" < gb < b"\xd8")
+            only["traditional"] += [character] * (b"" < big < b"\xc9")
+    return {name: re.compile(f"[{''.join(characters)}]") for name, characters in only.items()}
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def variants_in(text: str, language: str) -> frozenset[str]:
+    """Return in which of the two scripts of its language a text is written, if it has two.
+
+    Chinese has `simplified` and `traditional`, and a text may have characters of both. In another
+    language it is the script of most letters.
+    """
+    counts = {
+        name: len("".join(pattern.findall(text))) for name, pattern in _variants(language).items()
+    }
+    if base_language(language) == "zh":
+        return frozenset(name for name, count in counts.items() if count)
+    most = max(counts.values(), default=0)
+    return frozenset(name for name, count in counts.items() if count == most > 0)
+
+
+_CHINESE_SCRIPTS = {
+    **dict.fromkeys(("hans", "cn", "sg"), "traditional"),
+    **dict.fromkeys(("hant", "tw", "hk", "mo"), "simplified"),
+}
+
+
+def in_other_variant(text: str, language: str) -> bool:
+    """Return True for characters that a code of Chinese excludes, as `zh-Hans` traditional ones."""
+    others = {_CHINESE_SCRIPTS.get(part) for part in code_parts(language)[1:]}
+    return bool(others & variants_in(text, language)) if others - {None} else False

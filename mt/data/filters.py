@@ -30,6 +30,7 @@ from mt.languages import (
     base_language,
     count_in,
     in_letters,
+    in_other_variant,
     letters_in,
     script_share,
     scripts_of,
@@ -127,9 +128,12 @@ def length_ratio(source: str, target: str) -> float:
 
 
 def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_SHARE) -> bool:
-    """Return True if the `script_share` of the language is below `min_share`."""
+    """Return True if the `script_share` of the language is below `min_share`.
+
+    Traditional characters are wrong in `zh-Hans`, simplified ones in `zh-Hant`.
+    """
     share = script_share(text, language)
-    return share is not None and share < min_share
+    return share is not None and (share < min_share or in_other_variant(text, language))
 
 
 def has_mojibake(text: str) -> bool:

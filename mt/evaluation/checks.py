@@ -3,28 +3,40 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mt.data.corpus_files import LineReader
 from mt.data.filters import (
     can_be_judged,
     has_identical_sides,
+    holds_tokens,
     in_other_language,
     in_wrong_script,
     is_blank,
 )
 from mt.errors import DataError, UserError, did_you_mean, listed
+from mt.evaluation.forms import Sides, find_differences
 from mt.evaluation.scores import (
     TOKENIZER_BY_LANGUAGE,
     Evaluation,
     choose_tokenizer,
-    count_form,
+    evaluate,
     why_unable_to_rank,
 )
 from mt.files import require_file, resolved
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
-REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")
+REASONS = (
+    "line-counts",
+    "tokens",
+    "tokenized",
+    "lowercased",
+    "13a",
+    "references",
+    "swapped",
+    "shifted",
+)
 """Names for `--allow`."""
 
 FORMS = ("tokens", "tokenized", "lowercased")
@@ -33,6 +45,9 @@ FORMS = ("tokens", "tokenized", "lowercased")
 _SAMPLE = 200
 _MOST = 0.5
 _HARDLY = 0.2
+_TOKENS = 0.01
+_LEAST_COST = 0.1
+"""BLEU that a difference in form costs before it is noted."""
 
 _logger = logging.getLogger(__name__)
 
@@ -153,11 +168,12 @@ class TextChecks:
     def check_tokens(self, texts: Sequence[ScoredText]) -> None:
         """Refuse texts that are split into subwords."""
         for text in texts:
-            form = count_form(text.lines, "")
-            if form.in_tokens:
+            lines = [line for line in dict.fromkeys(text.lines) if line.strip()]
+            tokens = sum(map(holds_tokens, lines))
+            if tokens > _TOKENS * len(lines):
                 self.refuse(
                     "tokens",
-                    f"{text.name}: {form.tokens} of {form.lines} lines have subword marks "
+                    f"{text.name}: {tokens} of {len(lines)} lines have subword marks "
                     "(`▁`, `@@ `, ` ##`); join the tokens before scoring",
                 )
 
@@ -202,25 +218,39 @@ class TextChecks:
     def _check_forms(
         self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
-        own, split_at_spaces = count_form(hypotheses.lines, language), self._tokenizer == "13a"
-        if not (split_at_spaces and written_without_spaces(language)):  # noted already
+        """Refuse or note differences in form, with the BLEU that the same form on both sides has.
+
+        A difference without a reason in `REASONS` is a note if it costs anything.
+        """
+        if not (self._tokenizer == "13a" and written_without_spaces(language)):  # noted already
             lines = references[0].lines
             if reason := why_unable_to_rank(
                 lines, target_language=language, tokenizer=self._tokenizer
             ):
                 _logger.warning("note: BLEU hardly counts these texts: %s; use chrF", reason)
-        for reference in references:
-            right = count_form(reference.lines, language)
-            sides = (hypotheses.name, own), (reference.name, right)
-            for (name, form), (other_name, other) in (sides, sides[::-1]):
-                both = "give both in one form, preferably"
-                if form.is_tokenized and other.is_untokenized:
-                    count = f"{form.tokenized} of {form.lines} lines look tokenised"
-                    message = f"{name}: {count}, {other_name} does not; {both} plain text"
-                    self.refuse("tokenized", message)
-                if form.is_lowercased_beside(other):
-                    message = f"{name}: is lower-cased, {other_name} is not; {both} with capitals"
-                    self.refuse("lowercased", message)
+        texts = hypotheses, *references
+        shortest = min(len(text.lines) for text in texts)
+        sides: Sides = [text.lines[:shortest] for text in texts]
+        differences = [
+            difference
+            for number in range(1, len(sides))
+            for difference in find_differences(
+                (hypotheses.name, texts[number].name), (sides[0], sides[number]), language
+            )
+        ]
+        if not differences:
+            return
+        score = partial(evaluate, target_language=language, tokenizer=self._tokenizer)
+        before = score(sides[0], sides[1:]).bleu.value
+        for difference in {each.feature: each for each in differences}.values():
+            sides = difference.equalize(sides)
+        after = score(sides[0], sides[1:]).bleu.value if sides[0] else 0.0
+        cost = f"BLEU is {before:.2f}, and {after:.2f} with both in one form"
+        for difference in differences:
+            if difference.feature in REASONS:
+                self.refuse(difference.feature, f"{difference.text}; {cost}")
+            elif after - before >= _LEAST_COST:
+                _logger.warning("note: %s; %s", difference.text, cost)
 
 
 def _note_blank_lines(texts: Sequence[ScoredText]) -> None:

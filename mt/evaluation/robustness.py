@@ -14,7 +14,8 @@ from mt.data.augmentation import (
     without_final_mark,
     without_punctuation,
 )
-from mt.evaluation.scores import Evaluation, count_form
+from mt.evaluation.forms import is_tokenized
+from mt.evaluation.scores import Evaluation
 from mt.languages import in_upper_case, joiner_of
 from mt.tables import align_columns
 
@@ -85,7 +86,7 @@ def join_lines(lines: Sequence[str], language: str) -> list[str]:
     The separator is a space, or nothing for untokenised text in a language without spaces.
     """
     separator = joiner_of(language)
-    if not separator and count_form(lines, language).is_tokenized:
+    if not separator and is_tokenized(lines, language):
         separator = " "
     return [separator.join(lines[i : i + JOINED]) for i in range(0, len(lines), JOINED)]
 

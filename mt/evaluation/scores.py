@@ -11,7 +11,7 @@ import re
 import shutil
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.tokenizers import tokenizer_spm
@@ -29,81 +29,20 @@ from tqdm import tqdm
 from mt.config.decoding import MEANT_TOKENIZERS
 from mt.data.filters import (
     can_be_judged,
-    holds_tokens,
     in_other_language,
-    looks_tokenized,
     model_version,
 )
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
+from mt.evaluation.forms import is_tokenized
 from mt.files import replace_file
 from mt.languages import base_language, describe_country, written_without_spaces
 from mt.tables import align_columns
 
 _logger = logging.getLogger(__name__)
-_MANY = 0.25
-"""Share of tokenised-looking lines from which a text counts as tokenised; plain text has few."""
-_FEW = 0.1
-"""Share of tokenised-looking lines up to which a text counts as plain."""
-_TOKENS = 0.01
 _LETTERS = 100
 """Length from which cased text has a capital, in letters."""
-_EXPECTED = 3
-"""Expected number of capitals whose absence is not chance."""
-_KEPT = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Counts that show the form of a text; a repeated line counts once."""
-
-    lines: int
-    tokens: int
-    """Number of lines with subword marks."""
-    tokenized: int
-    """Number of lines that look tokenised."""
-    upper: int
-    lower: int
-    """Numbers of upper-case and of lower-case letters."""
-
-    @property
-    def in_tokens(self) -> bool:
-        """True if the text is split into subwords."""
-        return self.tokens > _TOKENS * self.lines
-
-    @property
-    def is_tokenized(self) -> bool:
-        """True if the text is tokenised; a single line is not enough."""
-        return self.tokenized > 1 and self.tokenized >= _MANY * self.lines
-
-    @property
-    def is_untokenized(self) -> bool:
-        """True if the text is clearly not tokenised."""
-        return self.lines > 0 and self.tokenized <= _FEW * self.lines
-
-    @property
-    def is_lowercased(self) -> bool:
-        """True if the text has no capital and is long enough to expect one."""
-        return self.upper == 0 and self.lower >= _LETTERS
-
-    def is_lowercased_beside(self, other: "Form") -> bool:
-        """Return True if the text lacks the capitals that `other` has in proportion."""
-        letters = self.upper + self.lower
-        expected = letters * other.upper / max(other.upper + other.lower, 1)
-        return expected >= _EXPECTED and self.upper <= _KEPT * expected
-
-
-def count_form(lines: Iterable[str], language: str) -> Form:
-    """Count what shows the form of lines in `language`, a code such as `zh`."""
-    distinct = [line for line in dict.fromkeys(lines) if line.strip()]
-    return Form(
-        lines=len(distinct),
-        tokens=sum(map(holds_tokens, distinct)),
-        tokenized=sum(looks_tokenized(line, language) for line in distinct),
-        upper=sum(sum(map(str.isupper, line)) for line in distinct),
-        lower=sum(sum(map(str.islower, line)) for line in distinct),
-    )
 
 
 def label_form(references: Sequence[Sequence[str]], language: str) -> str:
@@ -112,10 +51,12 @@ def label_form(references: Sequence[Sequence[str]], language: str) -> str:
     `tokenised`, `lower-cased`, or both with a comma: such a score does not compare with a score of
     plain text.
     """
-    forms = [count_form(lines, language) for lines in references]
+    joined = ["".join(lines) for lines in references]
     shared = {
-        "tokenised": all(form.is_tokenized for form in forms),
-        "lower-cased": all(form.is_lowercased for form in forms),
+        "tokenised": all(is_tokenized(lines, language) for lines in references),
+        "lower-cased": all(
+            text == text.lower() and sum(map(str.islower, text)) >= _LETTERS for text in joined
+        ),
     }
     return ",".join(name for name, is_shared in shared.items() if is_shared)
 
@@ -174,6 +115,8 @@ class Score:
     that the user allowed.
     """
     interval: ConfidenceInterval | None = None
+    lengths: tuple[float, float] | None = None
+    """BLEU's ratio of the words to those of the references, and its brevity penalty."""
 
     def as_text(self) -> str:
         """Return name, value and signature on one line."""
@@ -182,6 +125,8 @@ class Score:
     def as_record(self) -> dict[str, Any]:
         """Return score, signature and interval, if any, as plain data."""
         record: dict[str, Any] = {"score": self.value, "signature": self.signature}
+        if self.lengths:
+            record |= zip(("length_ratio", "brevity_penalty"), self.lengths, strict=True)
         return {**record, "interval": asdict(self.interval)} if self.interval else record
 
 
@@ -240,6 +185,9 @@ class Evaluation:
             for row, score in zip(rows, self.scores(), strict=True):
                 row.insert(2, score.interval.as_text() if score.interval else "")
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
+        if self.bleu.lengths:
+            ratio, penalty = self.bleu.lengths
+            count += f", length ratio {ratio:.3f}, brevity penalty {penalty:.3f}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
         terms = ""
         if self.terms is not None:
@@ -485,7 +433,8 @@ def _score(
             "samples score 0"
         ) from None
     interval = ConfidenceInterval(float(result._mean), float(result._ci)) if resamples > 1 else None
-    return Score(result.name, float(result.score), str(metric.get_signature()), interval)
+    lengths = (result.ratio, result.bp) if isinstance(result, BLEUScore) else None
+    return Score(result.name, float(result.score), str(metric.get_signature()), interval, lengths)
 
 
 def measure_off_target(

@@ -1,5 +1,6 @@
 import logging
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,8 +94,20 @@ def first_lines(text: ScoredText) -> ScoredText:
         ("line-counts", "made.txt has 3 lines, right.txt has 4", first_lines(MADE), REFERENCES, 0),
         ("tokenized", "made.txt: 4 of 4 lines look", changed(MADE, tokenized), REFERENCES, 0),
         ("tokenized", "right.txt: 4 of 4 lines look", MADE, changed(REFERENCES, tokenized), 0),
-        ("lowercased", "made.txt: is lower-cased, right", changed(MADE, str.lower), REFERENCES, 0),
-        ("lowercased", "right.txt: is lower-cased", MADE, changed(REFERENCES, str.lower), 0),
+        (
+            "lowercased",
+            "made.txt: 4 of 4 lines are in lower",
+            changed(MADE, str.lower),
+            REFERENCES,
+            0,
+        ),
+        (
+            "lowercased",
+            "right.txt: 4 of 4 lines are in lower",
+            MADE,
+            changed(REFERENCES, str.lower),
+            0,
+        ),
         ("tokens", "made.txt: 4 of 4 lines have", changed(MADE, in_bpe), REFERENCES, 0),
         ("tokens", "right.txt: 4 of", MADE, changed(REFERENCES, in_sentencepiece), 0),
         ("references", "the same text as the references right.txt", REFERENCES, REFERENCES, 0),
@@ -214,6 +227,78 @@ def test_allowed_reasons_are_in_every_signature(caplog: pytest.LogCaptureFixture
     assert all(
         score.signature.endswith("|forced:tokenized,lowercased") for score in scores.scores()
     )
+
+
+LINES = [
+    "The café in Zürich opens at seven, but the bakery opens at six.",
+    "Nobody at the railway station had seen the lost umbrella.",
+    "Eleven señoras waited for the bus to Málaga!",
+    "My grandmother paints small boats and naïve landscapes.",
+    "Why does the gardener water the roses at noon?",
+    "A crème brûlée was left over, so Noël ate two.",
+    "Their daughter plays the violin in an orchestra.",
+    "He read the whole novel during the flight to Oslo.",
+    "The façade of the theatre is covered with ivy.",
+    "Seven sheep slept under the old chestnut tree.",
+    "Please close the window before the storm begins.",
+    "Her résumé lists three universities and a bakery.",
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: [unicodedata.normalize("NFD", line) for line in lines], "decomposed"),
+        (lambda lines: [line.upper() for line in lines], "in capitals"),
+        (lambda lines: [line.title() for line in lines], "a capital on every word"),
+        (lambda lines: [f"{n}. {line}" for n, line in enumerate(lines, 1)], "begin with a word"),
+        (lambda lines: [f"{n}\t{line}" for n, line in enumerate(lines, 1)], "begin with a word"),
+        (lambda lines: [f"“{line}”" for line in lines], "begin with `“`"),
+        (lambda lines: [f"{line} </s>" for line in lines], "end with a word such as `</s>`"),
+        (lambda lines: [line[:40] for line in lines], "exactly 40 characters"),
+    ],
+)
+def test_the_cost_of_another_form_is_noted(
+    change: Callable[[list[str]], list[str]], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    references = ScoredText("right.txt", LINES)
+    TextChecks().check_made(
+        ScoredText("made.txt", [*LINES[:-1], "Her CV lists three."]), [references], language="en"
+    )
+    assert not caplog.messages
+    made = change([*LINES[:-1], "Her CV lists three universities and one more bakery."])
+    TextChecks().check_made(ScoredText("made.txt", made), [references], language="en")
+    note = caplog.messages[0]
+    assert note.startswith("note: made.txt: ")
+    assert words in note
+    before, after = map(float, re.findall(r"BLEU is ([\d.]+), and ([\d.]+) with", note)[0])
+    assert before == pytest.approx(
+        evaluate(made, [LINES], target_language="en").bleu.value, abs=0.01
+    )
+    assert after > before
+
+
+@pytest.mark.parametrize("end", [9, 12])
+def test_lines_out_of_step_are_rejected(end: int) -> None:
+    references = ScoredText("right.txt", LINES)
+    made = [*LINES[:3], *LINES[4:end], "Quite another line.", *LINES[end:]]
+    with pytest.raises(DataError, match=rf"lines 4 to {end - 1} match line N\+1 .*allow shifted"):
+        TextChecks().check_made(ScoredText("made.txt", made), [references], language="en")
+
+
+def test_characters_of_another_script_are_noted(caplog: pytest.LogCaptureFixture) -> None:
+    right = ScoredText(
+        "right.txt", ["这个问题很难。", "我们说中文。", "他们学习历史。", "书在桌上。"]
+    )
+    made = ScoredText(
+        "made.txt", ["這個問題很難。", "我們說中文。", "他們學習歷史。", "书在桌上。"]
+    )
+    checks = TextChecks()
+    checks.check_tokenizer("zh", "zh")
+    checks.check_made(right, [right], language="zh")
+    assert not caplog.messages
+    checks.check_made(made, [right], language="zh")
+    assert "3 of 4 lines are in other characters" in caplog.messages[0]
 
 
 def wmt(corpora: Path, pair: str, system: str) -> tuple[ScoredText, list[ScoredText], ScoredText]:
