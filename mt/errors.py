@@ -49,8 +49,9 @@ class DivergedError(UserError):
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return "; did you mean `x`?" for the choice most similar to `word`, or "" without one."""
-    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    folded = {choice.casefold(): choice for choice in choices}
+    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return f"; did you mean `{folded[near[0]]}`?" if near else ""
 
 
 def listed(names: Iterable[str]) -> str:

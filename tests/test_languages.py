@@ -12,11 +12,13 @@ from mt.languages import (
     describe_country,
     in_letters,
     in_lower_case,
+    in_other_variant,
     in_upper_case,
     joiner_of,
     language_name,
     script_share,
     scripts_of,
+    variants_in,
     written_without_spaces,
 )
 
@@ -186,3 +188,23 @@ def test_no_code_names_two_languages() -> None:
     codes = [word for row in _NAMES.split(",") for word in row.split() if word.islower()]
     assert len(codes) == len(set(codes)) > 250
     assert {len(code) for code in codes} == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "variants"),
+    [
+        ("我们说中文", "zh", {"simplified"}),
+        ("我們說中文", "zh", {"traditional"}),
+        ("我們说中文", "zh-TW", {"simplified", "traditional"}),
+        ("好人", "zh", set()),
+        ("Добро вече, BBC", "sr", {"Cyrillic"}),
+        ("Dobro veče", "sr", {"Latin"}),
+        ("Dobro veče", "hr", set()),
+        ("東京の学校", "ja", set()),
+    ],
+)
+def test_the_script_of_a_text_is_found_among_two(
+    text: str, language: str, variants: set[str]
+) -> None:
+    assert variants_in(text, language) == variants
+    assert in_other_variant(text, language) == (language == "zh-TW")

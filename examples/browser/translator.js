@@ -22,7 +22,9 @@ export class Translator {
   }
 
   constructor(ort, metadata, vocabularies, [encoder, decoder]) {
-    if (Object.keys({ ...metadata.source_tags, ...metadata.target_tags }).length)
+    const tags = Object.keys({ ...metadata.source_tags, ...metadata.target_tags });
+    // A model that learned terms has tags for them; lines without terms have none.
+    if (tags.some((tag) => tag !== "<term>" && tag !== "<term-end>"))
       throw Error("a model whose lines begin with a tag is not supported");
     Object.assign(this, { ort, metadata, encoder, decoder });
     this.source = vocabularies[0];

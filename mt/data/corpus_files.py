@@ -15,8 +15,10 @@ import logging
 import lzma
 import os
 import shutil
+import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,13 +31,21 @@ from tqdm import tqdm
 
 from mt.config.data import CorpusSource, DataConfig
 from mt.errors import DataError, UserError, install_hint
-from mt.files import replace_file
+from mt.files import replace_file, require_regular_file
 
 _CONVERT = "convert the file first, for example with `iconv -f %s -t UTF-8`"
 CHUNK_BYTES = LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a text, and characters of the longest segment of other formats."""
 _Decompress = Callable[[BinaryIO], Iterator[bytes]]
 _logger = logging.getLogger(__name__)
+
+
+def require_unpacked(path: Path) -> Path:
+    """Return a path; raise DataError if it is no regular file, or an archive."""
+    require_regular_file(path)
+    if zipfile.is_zipfile(path) or tarfile.is_tarfile(path):
+        raise DataError(f"{path}: is an archive; unpack it and name the files in it")
+    return path
 
 
 class LineReader:

@@ -12,10 +12,11 @@ import glob
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +43,7 @@ from mt.data.corpus_files import (
     describe_supply,
     download,
     find_supplied_files,
+    require_unpacked,
     warn_of_long,
     warn_once,
 )
@@ -76,7 +78,8 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
 class TsvPairs(FileSource):
     """Tab-separated columns, with or without quotation marks around cells; `NA` is a text.
 
-    A first line that names both columns is left out.
+    A first line that names both columns is left out, and so are blank lines and rows with more
+    cells than most, whose texts may be shifted.
     """
 
     columns: tuple[int, int]
@@ -87,8 +90,15 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
+        width, blank, wide = self.width(), 0, list[int]()
         for number, cells in enumerate(self.rows(), 1):
+            if len(cells) > width:
+                wide.append(number)
+                continue
             if len(cells) <= needed:
+                if not "".join(cells).strip():
+                    blank += 1
+                    continue
                 raise DataError(
                     f"{self.path}: line {number} has {len(cells)} columns, "
                     f"column {needed} was asked for (the first is 0)"
@@ -97,6 +107,18 @@ class TsvPairs(FileSource):
                 warn_once("%s: the first line names the columns and is left out", self.path)
                 continue
             yield SentencePair(cells[source], cells[target])
+        if blank:
+            warn_once("%s: %d blank lines are left out", self.path, blank)
+        if wide:
+            warn_once(
+                "%s: %d of %d rows have more than %d cells and are left out, such as line %s",
+                *(self.path, len(wide), number, width, ", ".join(map(str, wide[:3]))),
+            )
+
+    def width(self) -> int:
+        """Return the number of cells of most of the first 10,000 rows."""
+        counts = Counter(map(len, islice(self.rows(), _JUDGED_ROWS)))
+        return max(counts, key=lambda width: (counts[width], width), default=0)
 
     def rows(self) -> Iterator[list[str]]:
         """Return the cells of each row; a quoted cell may have several lines."""
@@ -148,6 +170,7 @@ def column_role(name: str) -> Literal["source", "target"] | None:
 
 _CELLS = re.compile(r'(?:^|\t)("(?>(?:[^"]++|"")*)"|[^"\t]*)(?=\t|\Z)')
 _JUDGED_CHARACTERS = 1 << 20
+_JUDGED_ROWS = 10_000
 _LONGEST_RECORD = 1 << 16
 
 
@@ -489,7 +512,7 @@ def _fetch(path: str, source: CorpusSource) -> Path:
             raise DataError(f"{error}{describe_supply(source)}") from error
     if "://" in path:
         raise DataError(f"{path}: only http and https URLs can be read")
-    return require_regular_file(expand_home(path))
+    return require_unpacked(expand_home(path))
 
 
 OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {

@@ -29,7 +29,7 @@ from mt.data.filters import (
     weighted_length,
 )
 from mt.data.pairs import EvenSample, PairSource, SentencePair
-from mt.data.sources import open_source
+from mt.data.sources import TsvPairs, open_source
 from mt.data.splits import HeldOutPairs, open_splits
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
@@ -66,7 +66,7 @@ from mt.doctor.tally import (
     sum_counts,
 )
 from mt.errors import DataError
-from mt.languages import base_language, scripts_of
+from mt.languages import base_language, scripts_of, variants_in
 
 _QUICK_STRETCHES, _STRETCHES = 30, 100
 """Stretches of 100 lines to sample in the quick and in the full check, or up to twice as many."""
@@ -86,6 +86,7 @@ _MIN_SHARES = {
 _MIN_LETTERS = 100
 """Least number of letters from which the language of a side is identified."""
 _MIN_OVERLAP = 0.01
+_RARER_SCRIPT = 0.05
 _MAJORITY, _MOST = 0.5, 0.9
 _FEWEST_TEXTS = 10
 _SHOWN = 30
@@ -234,6 +235,10 @@ def _judge(
 ) -> list[str]:
     """Warn if the sides are swapped, in another language, or mostly of a questionable form."""
     return [*_find_no_text(pairs), *_find_swapped_scripts(pairs, languages)] or [
+        *(
+            f"{finding.share:.0%} of a sample: {describe(finding)}"
+            for finding in _find_two_scripts([_make_block(pairs)], languages)
+        ),
         *_find_large_shares(pairs, languages, "the pairs" if is_whole else "a sample"),
         *_find_other_languages(pairs, languages),
     ]
@@ -287,6 +292,29 @@ def _find_large_shares(
         least = _MIN_SHARES.get(finding.kind, 2.0)
         if finding.share >= least and (len(pairs) >= _MIN_PAIRS or finding.share > _MAJORITY):
             yield f"{finding.share:.0%} of {whole}: {describe(finding)}"
+
+
+def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -> Iterator[Finding]:
+    """Yield a finding for a side with text in both scripts of its language."""
+    for index, side in enumerate(("source", "target")):
+        lines: dict[str, list[int]] = {}
+        total = 0
+        for number, *texts in (numbered for block in blocks for numbered in block.numbered()):
+            total += 1
+            for variant in variants_in(texts[index], languages[index]):
+                lines.setdefault(variant, []).append(number)
+        rarer = min(lines.values(), key=len) if len(lines) > 1 else []
+        if len(rarer) > _RARER_SCRIPT * total:
+            yield Finding("two_scripts", side, len(rarer), total, tuple(rarer[:MAX_LINES_SHOWN]))
+
+
+def _find_extra_cells(corpus: PairSource) -> Iterator[Finding]:
+    """Yield the rows of a TSV file that are left out, with the number of the first as a name."""
+    if isinstance(corpus, TsvPairs):
+        width, widths = corpus.width(), [len(cells) for cells in corpus.rows()]
+        wide = [number for number, cells in enumerate(widths, 1) if cells > width]
+        if wide:
+            yield Finding("extra_cells", "pair", len(wide), len(widths), (), f"line {wide[0]}")
 
 
 def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -398,6 +426,8 @@ def check_corpora(
             findings = [
                 *_find_misalignment(split, stretches, lexicon, parallel=parallel),
                 *split.counts.findings,
+                *_find_two_scripts(stretches, split.languages),
+                *_find_extra_cells(split.corpus),
                 *find_duplicates(split.counts),
                 *_find_other_language_lines(split, parallel=parallel),
             ]

@@ -37,6 +37,8 @@ KINDS = {
     "empty": "pairs with an empty side",
     "mojibake": "text decoded with the wrong encoding",
     "wrong_script": "text in a script of another language",
+    "two_scripts": "text in the rarer of two scripts; a code as `zh-Hans` or `sr-Latn` names one",
+    "extra_cells": "rows with more cells than the others, which are left out",
     "other_language": "text in another language",
     "nul": "NUL characters",
     "u0085": "U+0085, a line end to some programs",

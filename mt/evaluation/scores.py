@@ -51,7 +51,7 @@ def label_form(references: Sequence[Sequence[str]], language: str) -> str:
     `tokenised`, `lower-cased`, or both with a comma: such a score does not compare with a score of
     plain text.
     """
-    joined = ["".join(lines) for lines in references]
+    joined = ["".join(dict.fromkeys(lines)) for lines in references]
     shared = {
         "tokenised": all(is_tokenized(lines, language) for lines in references),
         "lower-cased": all(

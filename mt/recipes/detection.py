@@ -20,13 +20,13 @@ from mt.config.data import (
     TsvSource,
     XliffSource,
 )
-from mt.data.corpus_files import COMPRESSED
+from mt.data.corpus_files import COMPRESSED, require_unpacked
 from mt.data.filters import is_blank, is_metadata, language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import TsvPairs, column_role, list_fields, open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
-from mt.files import expand_home, require_regular_file
+from mt.files import expand_home
 from mt.languages import base_language, describe_country, scripts_of
 
 _FORMATS = {
@@ -154,7 +154,7 @@ def _split_language(location: str) -> tuple[str, str | None]:
 
 def _check_existing(location: str) -> None:
     if "://" not in location:
-        require_regular_file(expand_home(location))
+        require_unpacked(expand_home(location))
 
 
 def detect_languages(

@@ -97,7 +97,8 @@ def read_libre_request(
             reason = describe_country(shown) or f"`{shown}` is not supported"
             raise _invalid(f"`{name}`: {reason}; the model translates {direction}")
     try:
-        alternatives = int(body.get("alternatives") or 0)
+        alternatives = body.get("alternatives")
+        alternatives = 0 if alternatives in (None, "") else int(alternatives)
     except (TypeError, ValueError, OverflowError):
         alternatives = -1
     if alternatives < 0:

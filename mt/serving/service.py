@@ -273,7 +273,9 @@ def _describe_forms(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _add_texts(app: FastAPI, service: _Service) -> None:
     in_json = describe_request(service.direction, is_form=False)
-    own_or_libre = {"anyOf": [TranslationRequest.model_json_schema(), in_json]}
+    own = TranslationRequest.model_json_schema()
+    own["properties"]["alternatives"]["maximum"] = service.limits.alternatives
+    own_or_libre = {"anyOf": [own, in_json]}
     content = {
         **_describe_forms(describe_request(service.direction, is_form=True)),
         "application/json": {"schema": own_or_libre},

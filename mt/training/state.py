@@ -1,5 +1,6 @@
 """Progress of a training run beside its tensors, and the detection of divergence."""
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
@@ -42,8 +43,8 @@ class Health:
     lowest_validated: float | None = None
     """Lowest validation loss at a gain, from which `patience` judges the next ones."""
 
-    def add(self, metrics: StepMetrics, update: int) -> None:
-        """Add the metrics of one update."""
+    def add(self, metrics: StepMetrics, update: int, guess: float = math.inf) -> None:
+        """Add the metrics of one update; `guess` is a loss that a healthy run is not far above."""
         if metrics.skipped:
             self.skipped_in_a_row += 1
             return
@@ -55,6 +56,7 @@ class Health:
             self.lowest = max(self.losses)  # a model that learns falls below it
         elif len(self.losses) == WINDOW:
             self.lowest = min(mean, self.lowest)
+        self.lowest = min(self.lowest, guess)
         if max(loss, mean) < self.lowest + MARGIN / 2:
             self.well_at = update
 
@@ -68,8 +70,8 @@ class Health:
         mean = fmean(self.losses)
         if mean > self.lowest + MARGIN:
             return (
-                f"the loss has exploded: its mean over {WINDOW} updates rose from "
-                f"{self.lowest:.2f} to {mean:.2f}"
+                f"the loss has exploded: its mean over {WINDOW} updates is {mean:.2f}, far above "
+                f"{self.lowest:.2f}, its lowest or that of a guess among all tokens"
             )
         return None
 

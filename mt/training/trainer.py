@@ -1,6 +1,7 @@
 """Training, from the config to a finished run folder."""
 
 import logging
+import math
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -249,7 +250,9 @@ class Trainer:
         for update, metrics in enumerate(fetch_metrics(self.pending, self.world), start=first):
             progress.add(metrics)
             state.skipped_updates += metrics.skipped
-            state.health.add(metrics, update)
+            is_warm = update > (self.training.warmup_updates or 0)
+            guess = math.log(self.data.tokenizer.target_size) if is_warm else math.inf
+            state.health.add(metrics, update, guess)
             if reason := state.health.divergence():
                 progress.log(state)
                 raise DivergedError(reason)

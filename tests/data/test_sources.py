@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -194,6 +195,28 @@ def test_tsv_columns_and_checksums(tmp_path: Path) -> None:
     corpus = tsv(tmp_path, b"0\teins\tone\n1\tzwei\ttwo", columns=[2, 1])
     assert list(corpus.pairs()) == PAIRS
     assert corpus.checksums() == Checksums(sha256(EN), sha256(DE))
+
+
+def test_shifted_and_blank_rows_of_tsv_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "c.tsv"
+    path.write_text("one\teins\n\ntwo\tpairs\tzwei Paare\ntwo\tzwei\n")
+    source = opened(format="tsv", path=str(path), columns=[0, 1])
+    assert [*source.pairs()] == PAIRS
+    assert "1 blank lines" in caplog.text
+    assert "1 of 4 rows have more than 2 cells and are left out, such as line 3" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz", ".dat"])
+def test_archives_are_refused(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.en").write_bytes(EN)
+    kind = "zip" if suffix == ".zip" else "gztar"
+    made = shutil.make_archive(str(tmp_path / "made"), kind, tmp_path / "text")
+    path = Path(made).rename(tmp_path / f"corpus{suffix}")
+    with pytest.raises(DataError, match="is an archive; unpack it"):
+        opened(source=str(path), target=str(path))
 
 
 def test_tsv_with_too_few_columns_names_the_line(tmp_path: Path) -> None:

@@ -192,3 +192,12 @@ def test_sides_without_text_are_named(count: int, tmp_path: Path) -> None:
     ):
         assert _check(tmp_path, pairs) == [warning]
         assert check_split(_sentence_pairs(pairs), ("en", "ru"))[0] == warning
+
+
+@pytest.mark.parametrize("latin", [0, 20])
+def test_a_side_in_two_scripts_is_found(latin: int) -> None:
+    lines = ["Добро вече свима."] * (100 - latin) + ["Dobro veče svima."] * latin
+    pairs = [SentencePair(f"good evening {n}", line) for n, line in enumerate(lines)]
+    found = [line for line in check_split(pairs, ("en", "sr")) if KINDS["two_scripts"] in line]
+    assert bool(found) == bool(latin)
+    assert all(line.startswith("20%") for line in found)

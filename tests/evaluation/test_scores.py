@@ -17,9 +17,7 @@ from sacrebleu.tokenizers import tokenizer_spm
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import (
     ConfidenceInterval,
-    Form,
     choose_tokenizer,
-    count_form,
     evaluate,
     is_better_than_chance,
     label_form,
@@ -325,25 +323,6 @@ TOKENIZED = [
 
 
 LOWERED = [line.lower() for line in PLAIN]
-
-
-def test_tokenised_and_plain_text_are_distinguished() -> None:
-    plain, tokenized = count_form(PLAIN, "en"), count_form(TOKENIZED, "en")
-    assert (plain.is_tokenized, plain.is_untokenized) == (False, True)
-    assert (tokenized.is_tokenized, tokenized.is_untokenized) == (True, False)
-    forms = [Form(8, tokens=0, tokenized=lines, upper=0, lower=0) for lines in (1, 2, 8)]
-    assert [form.is_tokenized for form in forms] == [False, True, True]
-
-
-def test_text_without_capitals_is_lower_cased() -> None:
-    cased, lowered = count_form(PLAIN, "en"), count_form(LOWERED, "en")
-    assert lowered.is_lowercased
-    assert not count_form([*LOWERED, "And so on."], "en").is_lowercased
-    assert not count_form(LOWERED[:2] * 5, "en").is_lowercased  # repeated lines count once
-    assert lowered.is_lowercased_beside(cased)
-    for lines in (PLAIN, ["yes", "no"], ["今天天气很好。"]):
-        assert not count_form(lines, "en").is_lowercased_beside(cased)
-    assert not cased.is_lowercased_beside(lowered)
 
 
 def test_label_is_the_form_that_all_references_share() -> None:

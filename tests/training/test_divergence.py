@@ -131,7 +131,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(
 @pytest.mark.parametrize(
     ("harm", "reason", "well"),
     [
-        (raise_rate, "the loss has exploded: its mean over 15 updates rose from ", 40),
+        (raise_rate, "the loss has exploded: its mean over 15 updates is ", 40),
         (spoil_weight, "the model's output is not finite (NaN or infinite)", 20),
     ],
 )
@@ -239,6 +239,20 @@ def test_exploded_loss_is_detected_soon(height: float) -> None:
     exploded = diverged_at(before + [before[-1] + height] * 200)
     assert exploded is not None
     assert 2000 < exploded <= 2000 + min(WINDOW, 1.5 * WINDOW * MARGIN / height + 2)
+
+
+def test_loss_above_that_of_a_guess_is_detected_after_the_warm_up() -> None:
+    losses, guess = [9.0, *[18.0] * 200], math.log(1500)
+    assert diverged_at(losses) is None
+    health = Health()
+    for update, loss in enumerate(losses, start=1):
+        health.add(metrics(loss), update, guess if update > 60 else math.inf)
+        assert bool(health.divergence()) == (update > 60)
+    assert health.well_at <= 60
+    slow = Health()
+    for update in range(1, 300):  # a small learning rate, from an unlucky start
+        slow.add(metrics(guess + 1), update, guess)
+        assert slow.divergence() is None
 
 
 def test_divergence_is_detected_at_the_expected_update() -> None:
