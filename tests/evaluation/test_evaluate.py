@@ -133,7 +133,8 @@ def test_run_keeps_its_scores_and_translations(run: Path, right: Path) -> None:
     hypotheses = run / "evaluations" / "test.hypotheses.txt"
     assert hypotheses.read_bytes().decode().split("\n") == [*MADE, ""]
     record = json.loads((run / "evaluations" / "test.json").read_text(encoding="utf-8"))
-    assert record["bleu"] == {"score": scores.bleu.value, "signature": scores.bleu.signature}
+    assert record["bleu"] == scores.bleu.as_record()
+    assert record["bleu"]["brevity_penalty"] == 1.0
     assert (record["split"], record["sentences"]) == ("test", 3)
     assert (record["decoding"]["beam"], record["decoding"]["search"]) == (3, "beam")
     assert (record["hypotheses"], record["weights"]) == (str(hypotheses), "5a")

@@ -94,15 +94,20 @@ def test_record_of_a_card_names_the_kept_texts(card: RobustnessCard, run: Path) 
     assert read_info(run).scores == ()
 
 
-def test_rejected_translations_are_kept(run: Path, tmp_path: Path) -> None:
+def test_rejected_translations_are_kept(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reject(*_: object, **__: object) -> None:
+        raise DataError("rejected")
+
     for side in ("a", "b"):
-        text = f"{side}\n" + "Some Words In Title Case\n" * 10
-        (tmp_path / f"own.{side}").write_text(text, encoding="utf-8")
+        (tmp_path / f"own.{side}").write_text(f"{side} one\n{side} two\n", encoding="utf-8")
+    monkeypatch.setattr(TextChecks, "check_made", reject)
     job = EvaluationJob(texts=GivenTexts(tmp_path / "own.a", (tmp_path / "own.b",)))
     path = run / "evaluations" / "own.robustness" / "untouched.hypotheses.txt"
-    with pytest.raises(DataError, match=f"^{path}: is lower-cased, "):
+    with pytest.raises(DataError, match="rejected"):
         evaluate_robustness(run, device="cpu", job=job)
-    assert path.read_text(encoding="utf-8").count("\n") == 11
+    assert path.read_text(encoding="utf-8").count("\n") == 2
 
 
 def variants_of(sources: list[str] = SOURCES, language: str = "en") -> dict[str, SourceVariant]:
