@@ -245,7 +245,7 @@ class TextChecks:
         for difference in {each.feature: each for each in differences}.values():
             sides = difference.equalize(sides)
         after = score(sides[0], sides[1:]).bleu.value if sides[0] else 0.0
-        cost = f"BLEU is {before:.2f}, and {after:.2f} with both in one form"
+        cost = f"BLEU is {before:.2f}, and {after:.2f} without the difference"
         for difference in differences:
             if difference.feature in REASONS:
                 self.refuse(difference.feature, f"{difference.text}; {cost}")
