@@ -13,7 +13,6 @@ from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentences import (
     Sentences,
     ends_sentence,
-    ends_with_mark,
     is_in_capitals,
     split_sentences,
     whole_line,
