@@ -210,4 +210,3 @@ def test_all_copied_parts_are_removed_and_missed(text: str) -> None:
     parts = copied_parts(text)
     assert (without_copied(text) != text) is bool(parts)
     assert {*missing_verbatim(text, "")} == {part for part in parts if part.strip(".!?！？")}
-    assert not missing_verbatim(extract_verbatim(text)[0], "")
