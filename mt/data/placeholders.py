@@ -1,4 +1,7 @@
-"""Placeholders in the messages of programs, such as `%s` and `{name}`, by their syntax."""
+"""Placeholders in the messages of programs, such as `%s` and `{name}`, by one grammar.
+
+A placeholder is a mark or a bracket, attached to a name, a number or a conversion.
+"""
 
 import functools
 import re
@@ -7,113 +10,40 @@ from dataclasses import dataclass
 
 from mt.errors import listed
 
+_NAME = r"(?a:[A-Za-z_](?>(?:[.-]?\w)*))"
 _WIDTH = r"(?:\*(?:\d++\$)?|\d++)?(?:\.(?:\*(?:\d++\$)?|-?\d++)?)?"
 """Width and precision."""
-_LENGTH = "(?:hh|ll|I64|I32|[hlLqjztw])?"
-
-
-def _printf(
-    conversions: str,
-    *,
-    argument: str = r"\d+\$",
-    flags: str = "[-+#0',(I]*+",
-    length: str = _LENGTH,
-) -> str:
-    """Return the pattern of a printf.
-
-    After a space, a word that begins with the conversion is a part of it: `50% discount` has `% d`.
-    """
-    head, tail = rf"%(?:{argument})?{flags}", rf"{_WIDTH}{length}(?:{conversions})"
-    return rf"%%|{head} [-+ #0]*+{tail}[A-Za-z]*|{head}{tail}"
-
-
-_C = r"[diouxXcsfFeEgGaApnmCSbB]|<PRI\w+>"
-_BRACES = r"\{\{|\}\}|\{(?>(?:[^{}]++|\{[^{}]*\})*)\}"
-_TILDE = r"~(?:[-+]?\d+|'.|[vV#])?(?:,(?:[-+]?\d+|'.|[vV#])?)*[:@]*(?s:.)"
-_GCC = (
-    r"%(?:\d+\$)?[-+ #0q]*+(?:\d++|\*)?(?:\.(?:\d+|\*(?:\d+\$)?))?(?:hh|ll|[hlLjztw])?"
-    r"[A-Za-z<>(){}'%]"
-)
-SYNTAXES = {
-    "c": _printf(_C),
-    "c++": _BRACES,
-    "objc": _printf(_C + "|@"),
-    "python": _printf(
-        "[diouxXeEfFgGcrsa]", argument=r"\((?>(?:[^()]++|\([^()]*\))*)\)", length="[hlL]?"
-    ),
-    "python-brace": _BRACES,
-    "java": _BRACES,
-    "java-printf": _printf("[bBhHsScCdoxXeEfgGaAn]|[tT][A-Za-z]", argument=r"\d+\$|<", length=""),
-    "csharp": _BRACES,
-    "rust": _BRACES,
-    "javascript": _printf("[sdifjcoOxX]", argument=r"\d+\$|\([^()]*\)"),
-    "scheme": _TILDE,
-    "lisp": _TILDE,
-    "elisp": _printf("[sSdoxXeEfgGicu]"),
-    "librep": _printf("[sSdoxXic]"),
-    "ruby": r"%[-+ #0]*+(?:<\w+>)?[-+ #0\d.*]*+\{[^{}]*\}|"
-    + _printf("[diouxXeEfFgGaAcspbB]", argument=r"\d+\$|<[^<>]+>"),
-    "sh": r"\$\{[^{}]*\}|\$[A-Za-z_][A-Za-z0-9_]*",
-    "sh-printf": _printf(_C),
-    "awk": _printf(_C),
-    "lua": _printf("[diouxXeEfFgGcqsaA]"),
-    "object-pascal": _printf("[dDuUeEfFgGnNmMpPsSxX]", argument=r"\d+:", length=""),
-    "modula2": _printf(_C),
-    "d": _printf(_C + "|[(|)]"),
-    "smalltalk": r"%\d+|%<[^<>]*>|<[^<>]*>|%%",
-    "qt": r"%L?\d{1,2}|%L?n",
-    "qt-plural": r"%L?n",
-    "kde": r"%\d+",
-    "kde-kuit": r"%\d+|</?[A-Za-z][^<>]*>",
-    "boost": r"%\d+%|%\|[^|%]+\||" + _printf(_C),
-    "tcl": _printf("[diouxXcsfeEgG]"),
-    "perl": _printf("v?[csdiouxXeEfgGbBpnDUOF]"),
-    "perl-brace": r"\{[A-Za-z_]\w*\}",
-    "php": _printf("[bcdeEfFgGhHosuxX]", flags="(?>(?:[-+0]|'.){0,9})", length=""),
-    "gcc-internal": _GCC,
-    "gfc-internal": _GCC,
-    "ycp": r"%[1-9%]",
-    "go": _printf("[vTtbcdoOqxXUeEfFgGspw]", argument=r"\[\d+\]"),
-}
-"""Pattern of the placeholders of a syntax, by the flag of gettext for it without `-format`."""
-_MARKS = {
-    **dict.fromkeys(("c++", "python-brace", "java", "csharp", "rust"), "{}"),
-    **dict.fromkeys(("perl-brace", "qt", "qt-plural", "kde", "kde-kuit"), ""),
-    **{"sh": "$", "scheme": "~", "lisp": "~"},
-}
-"""Characters with a meaning in a syntax, `%` in the others; alone they are placeholders too."""
-
+_LENGTH = "(?:hh|ll|I64|I32|[hlLqjztwv]|[tT](?=[A-Z]))?"
+_CONVERSION = r"(?:[A-Za-z]|@(?:\w++@)?|<PRI\w+>)"
 _UNIT = r"(?:s|ms|px|th|x|[kKMG]i?B)\b"
-_QUOTED = "'[^'{}]*[{}][^']*'|"
-"""Braces without a meaning in Java."""
-
-# In running text:
 _END = rf"(?:(?![A-Za-z0-9_])|(?={_UNIT}))"
-_NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
+_NO_AMOUNT = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
+"""Neither a percentage nor a price."""
 _TEMPLATE = (
-    r"\{\{\{?(?>(?:[^{}]++|\{[^{}]*+\})*)\}\}\}?|(?s:\{%(?>(?:(?!\{%|%\}).)*)%\}"
-    r"|\{\#(?>(?:(?!\{\#|\#\}).)*)\#\}|<%(?>(?:(?!<%|%>).)*)%>)"
+    r"[$#%@]?\{\{\{?(?>(?:[^{}]++|\{[^{}]*+\})*)\}\}\}?"
+    r"|(?s:\{%(?>(?:(?!\{%|%\}).)*)%\}|\{\#(?>(?:(?!\{\#|\#\}).)*)\#\}|<%(?>(?:(?!<%|%>).)*)%>)"
 )
+_MARKS = "[$#%@{<_:[]"
 _GENERAL = "|".join(
     [
         _TEMPLATE,
-        r"[$#%@]?\{[^{}\s]*+\}",
-        r"[$#%]\{[^{}\n]*+\}",
-        r"\{\s*+(?:[-$][A-Za-z]|[a-z_])[\w.-]*+\s*+\}",
-        r"\{\s*+\w++\s*+,\s*+(?:number|date|time|choice|spellout|ordinal|duration)\b[^{}\n]*+\}",
-        r"\{\s*+[A-Z_]++\([^{}()\n]*+\)\s*+\}",  # function of Fluent
-        r"\{[\w.\[\]]*+(?:![rsa])?(?:,\s*+-?\d++)?:(?:\s?[<>^=%]|[^{}\s])[^{}\n]*+\}",
-        rf"%\([^()\n]++\)[-+ #0]*+{_WIDTH}[hlL]?[diouxXeEfFgGcrsa]{_END}",
-        rf"%\d+\$[-+#0']*+{_WIDTH}{_LENGTH}[diouxXcsfFeEgGaApn@]",
-        rf"{_NO_PERCENTAGE}%[-+#0']*+{_WIDTH}{_LENGTH}(?:[diouxXcsfFeEgGaApnr@]{_END}|<PRI\w+>)",
-        rf"(?<!\d)%{_LENGTH}[diouxXcsfFeEgGaApnr@]{_END}|%[sdif@]{_END}",
-        r"%<\w+>[-+#0]*+[\d.]*+[diouxXeEfgGcs]",
-        r"(?<![\w%])%[A-Za-z_][\w.-]++%(?![\w%])|%%(?:[A-Za-z_]\w++%%)?",
+        r"[$#%@]?\{[^{}\s]*+\}|[$#%]\{[^{}\n]*+\}",
+        rf"\{{\s*+(?:[$-]|(?![A-Z])){_NAME}\s*+\}}",
+        # Attached to a name or brace: `{0,date short}`. A comma may have a space behind it.
+        r"\{\s*+[\w.\[\]]*+(?:,\s*+[^\W\d]|\s*+[^\s\w{}.,;'’-][^\s{}])[^{}\n]*+\}",
+        rf"%\([^()\n]++\)[-+ #0]*+{_WIDTH}[hlL]?[A-Za-z]{_END}",
+        rf"{_NO_AMOUNT}[$#%@]\({_NAME}\)|[$#%@]\[[^\[\]\s]++\]",
+        rf"\[\[{_NAME}\]\]|<<{_NAME}>>|\$\w++\([^()\n]*+\)",
+        r"(?<![\w$#@%])(?P<mark>__|##?|@@?|\$\$?|%%?)(?a:[A-Za-z_](?>(?:[_.-]?[A-Za-z0-9])+))"
+        r"(?P=mark)(?![\w%])",
+        rf"%(?:\d+\$|<\w+>)[-+#0']*+{_WIDTH}{_LENGTH}{_CONVERSION}",
+        rf"{_NO_AMOUNT}%[-+#0']*+{_WIDTH}{_LENGTH}(?:[A-Za-z]{_END}|@(?:\w++@)?|<PRI\w+>)",
+        rf"(?<!\d)%{_LENGTH}[diouxXcsfFeEgGaApnr@]{_END}|%[sdif@]{_END}|%%",
         r"(?<![\d%])%L?[1-9](?:%(?![\dL]))?(?![A-Za-z0-9_%])|%\|[\d$\w.]+\|",
-        r"\$t\([^()\n]*+\)",
-        r"(?<![\w$])\$(?!(?:US|CA|CAN|AU|NZ|HK|SG|TW)D?\b)[A-Za-z_][A-Za-z0-9_]++",
+        rf"{_NO_AMOUNT}(?<![\w%$])(?:%[a-z][a-z0-9_][a-z0-9_]++(?!\w)|\$(?a:[A-Za-z_]\w++))"
+        r"(?![ \u00a0]?\d)",
         r"(?<![^\s\"'“‘«(\[]):[a-z][a-z0-9_]++(?![\w:.-])",
-        r"@(?:\.[a-z]+)?:(?:\{'[^'{}]*'\}|\([^()\s]*\)|[A-Za-z_]\w*+(?>(?:\.\w++)*))",
+        rf"@(?:\.[a-z]+)?:(?:\{{'[^'{{}}]*'\}}|\([^()\s]*\)|{_NAME})",
     ]
 )
 
@@ -129,26 +59,58 @@ class Syntax:
     """True if an apostrophe quotes and two are one, as in Java."""
 
 
-GENERAL = Syntax(re.compile(_GENERAL), re.compile(_TEMPLATE))
-"""Placeholders that no running text has by chance: a percentage, `a:b` and `@home` are none."""
-_IN_ORDER = re.compile(
-    r"%(?!%|[({]|<\w+>.|\|?\d+[$:%|]|L?\d+\Z|[\w.-]+%\Z)|\{(?:[:!][^{}]*)?\}\Z|~(?!~)"
-)
-_PERCENT_FIRST = re.compile(r"%([1-9])")
+GENERAL = Syntax(re.compile(rf"(?={_MARKS})(?:{_GENERAL})"), re.compile(_TEMPLATE))
+"""Placeholders that no running text has by chance: a percentage, `a:b` and `@home` are none.
+
+The first characters stand alone in front, which makes searches faster.
+"""
+_QUOTED = "'[^'{}]*[{}][^']*'|"
+"""Braces without a meaning in Java."""
+_PRINTF_HEAD = r"%(?:\d+[:$]|\([^()]*+\)|<[^<>]*+>|\[\d+\])?"
+_PRINTF_TAIL = rf"{_WIDTH}{_LENGTH}{_CONVERSION}"
+_FLAGS = r"(?:[-+#0,(Iq]|'(?:[^A-Za-z](?=\d))?)"
+_FLAGGED = {
+    # After a space, a word that begins with the conversion is a part of it: `50% discount`.
+    "%": (
+        rf"%<PRI\w+>|{_PRINTF_HEAD}(?>(?:{_FLAGS}|\ )*)(?<=\ ){_PRINTF_TAIL}[A-Za-z]*"
+        rf"|{_PRINTF_HEAD}(?>{_FLAGS}*){_PRINTF_TAIL}",
+        r"%[<>(){}'|]?",
+    ),
+    "{": (r"\{\{|\}\}|\{(?>(?:[^{}]++|\{[^{}]*+\})*)\}", "[{}]"),
+    "~": (r"~(?:[-+]?\d+|'.|[vV#])?(?:,(?:[-+]?\d+|'.|[vV#])?)*[:@]*(?s:.)", "~"),
+    "1": (r"%L?(?:\d{1,2}|n)", "(?!)"),
+}
+"""What else is a placeholder in messages with a flag: conversions, and at last the mark alone."""
+_FAMILIES = {
+    **dict.fromkeys(("c++", "python-brace", "java", "csharp", "rust", "perl-brace"), "{"),
+    **dict.fromkeys(("scheme", "lisp"), "~"),
+    **dict.fromkeys(("qt", "qt-plural", "kde", "kde-kuit"), "1"),
+}
+"""Kind of the placeholders by the flag of gettext without `-format`; of others it is `%`."""
 
 
 @functools.cache
 def find_syntax(flags: frozenset[str]) -> Syntax:
     """Return the syntax that the flags of a gettext message name; `GENERAL` without any."""
-    names = sorted({flag.removesuffix("-format") for flag in flags} & {*SYNTAXES})
+    names = {
+        flag.removesuffix("-format")
+        for flag in flags
+        if flag.endswith("-format") and not flag.startswith(("no-", "possible-", "impossible-"))
+    }
     if not names:
         return GENERAL
-    marks = "".join(_MARKS.get(name, "%") for name in names)
-    patterns = [SYNTAXES[name] for name in names] + [f"[{marks}]"] * bool(marks)
+    kinds = [_FLAGGED[kind] for kind in sorted({_FAMILIES.get(name, "%") for name in names})]
+    pattern = "|".join([first for first, _ in kinds] + [_GENERAL] + [last for _, last in kinds])
     quotes = "java" in names
-    pattern = "|".join(patterns)
     hidden = (_QUOTED if quotes else "") + f"(?:{pattern})(?:{_UNIT})?"
     return Syntax(re.compile(pattern), re.compile(hidden), quotes)
+
+
+_IN_ORDER = re.compile(
+    rf"%(?!%|[({{[]|<\w+>.|\|?\d+[$:%|]|L?\d+\Z|\#?@\w|[\w.-]+%\Z"
+    rf"|(?!{_LENGTH}[A-Za-z](?:{_UNIT})?\Z)[A-Za-z_]\w+\Z)|\{{(?:[:!][^{{}}]*)?\}}\Z|~(?!~)"
+)
+_PERCENT_FIRST = re.compile(r"%([1-9])")
 
 
 def is_in_order(placeholder: str) -> bool:

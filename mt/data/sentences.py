@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -44,18 +44,19 @@ class Sentences:
     gaps: tuple[str, ...]
     """White space before each sentence, and after the last."""
 
-    def without(self, left_out: Set[str]) -> "Sentences":
-        """Return the sentences with some of them moved into the gaps."""
-        if not left_out:
-            return self
-        texts: list[str] = []
-        gaps = [self.gaps[0]]
-        for text, gap in zip(self.texts, self.gaps[1:], strict=True):
-            if text in left_out:
-                gaps[-1] += text + gap
-            else:
-                texts.append(text)
-                gaps.append(gap)
+    def divide(self, find_spans: Callable[[str], list[tuple[int, int]]]) -> "Sentences":
+        """Return the parts of each sentence in the spans found, with the rest in the gaps."""
+        texts, gaps = [], [""]
+        for gap, text in zip(self.gaps, self.texts, strict=False):
+            end = 0
+            gaps[-1] += gap
+            for first, last in find_spans(text):
+                gaps[-1] += text[end:first]
+                texts.append(text[first:last])
+                gaps.append("")
+                end = last
+            gaps[-1] += text[end:]
+        gaps[-1] += self.gaps[-1]
         return Sentences(tuple(texts), tuple(gaps))
 
 

@@ -1,4 +1,4 @@
-"""Text that a translation repeats unchanged: addresses, placeholders and emoji."""
+"""Text that a translation repeats unchanged: addresses, placeholders and symbols."""
 
 import re
 import unicodedata
@@ -12,31 +12,34 @@ from mt.languages import UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
 _NAME = "[A-Za-z0-9_.+-]"
-_EMOJI = (
-    "[\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0f\U0001f3fb-\U0001f3ff]*"
+_SYMBOLS = "".join(
+    character
+    for character in map(chr, range(0x80, 0x2C00))
+    if unicodedata.category(character) == "So" or "\u2190" <= character <= "\u21ff"
 )
-"""A character with its variation selector and skin tone."""
+_SIGNS = rf"{_SYMBOLS}§¶†‡\ue000-\uf8ff\U0001f000-\U0001faff\U000f0000-\U0010fffd"
+_SIGN = rf"[{_SIGNS}][\ufe0f\U0001f3fb-\U0001f3ff]*"
+"""A symbol, arrow or icon, a word of no language, with its variation selector and skin tone."""
 _COPIED = re.compile(
-    rf"(?i:https?://|www\.)[^{_ENDS}]*[^{_ENDS}.,;:!?)]"
+    rf"(?i:https?://|www\.)[^{_ENDS}]*[^{_ENDS}.,;:!?)]|(?<![A-Za-z])[A-Za-z]:\\[^{_ENDS}]*"
     rf"|(?<!{_NAME}){_NAME}++@[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)+"
-    rf"|{GENERAL.pattern.pattern}"
-    rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
-    r"|\.{3,}|[!?！？]{2,}|([-*=~_#])\1{2,}"
+    rf"|{GENERAL.pattern.pattern}|</?[A-Za-z][^<>\s]*+(?:\s[^<>=\n]++=[^<>\n]*+)?>"
+    r"|\\(?:[nrt]|[A-Za-z]++(?:\[\w*\]|\{\w*\}))"
+    r"|(?<![\w+])[A-Z][A-Za-z0-9]*+(?>(?:\+[A-Z0-9][A-Za-z0-9]*)+)(?![\w+])"
+    rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_SIGN}(?:\u200d{_SIGN})*"
+    r"|\.{3,}|[!?！？]{2,}|(?P<run>[-*=~_#])(?P=run){2,}"
 )
-_RUN = ".!?！？*=~_#-"
 _SENTENCE_MARKS = re.compile("[.!?！？]+")
-_RARE = r"@{%$\u20e3\u2300-\u2bff\U0001f000-\U0001faff"
-_HINT = re.compile(
-    rf"[{_RARE}:wW{_RUN}](?:(?<=[{_RARE}])|(?<=:)[a-z/]|(?<=[wW])[wW]|(?<=[{_RUN}])[{_RUN}])"
+_BEFORE = re.compile(
+    rf"(?:(?:(?:{_SIGN}\u200d?)++(?!\w)|(?:[-–—*+#>•·]+|\(?(?:\d{{1,3}}|[A-Za-z])\)|\d{{1,3}}\.)(?=\s))\s*)*"
 )
-"""Occurs in each copied part, so that most sentences need no further search.
-
-It begins with a set of characters, which makes searches several times as fast.
-"""
+"""Signs, and the mark or number of an item of a list."""
+_BEHIND = re.compile(rf"(?:\s*[{_SIGNS}\ufe0f\u200d]++(?!\w))*\s*")
+_BORDER = re.compile(r"(?<![:\\])(?:\t|\\[nrt](?![a-z]))\s*")
 
 
 def copied_parts(text: str) -> list[str]:
-    """Return the addresses, placeholders, emoji and runs of marks of a text."""
+    """Return the addresses, placeholders, symbols and runs of marks of a text."""
     return [part[0] for part in _COPIED.finditer(text)]
 
 
@@ -47,7 +50,27 @@ def copied_spans(text: str) -> list[tuple[int, int]]:
 
 def without_copied(text: str) -> str:
     """Return a text with a space in place of each copied part."""
-    return _COPIED.sub(" ", text) if _HINT.search(text) else text
+    return _COPIED.sub(" ", text)
+
+
+def inner_spans(text: str) -> list[tuple[int, int]]:
+    """Return the parts of a text between tabs and escaped line ends, start and end of each.
+
+    The signs around a part, and the mark or number of a list before it, are not in it.
+    """
+    ends = [(place.start(), place.end()) for place in _BORDER.finditer(text)]
+    spans = []
+    for (_, start), (end, _) in pairwise([(0, 0), *ends, (len(text), 0)]):
+        part = text[start:end]
+        before, behind = _BEFORE.match(part), _BEHIND.match(part[::-1])
+        first, last = before.end() if before else 0, len(part) - (behind.end() if behind else 0)
+        if part[:first].rstrip().endswith(".") and part[first : first + 1].islower():
+            first = 0  # an ordinal
+        if not part[last:].strip():
+            last = len(part.rstrip()) if ends else len(part)
+        if first < last:
+            spans.append((start + first, start + last))
+    return spans
 
 
 def change_words(text: str, change: Callable[[str], str]) -> str:
@@ -63,9 +86,7 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
 
     Runs of marks at the end of a sentence are not among them: a translation may have others.
     """
-    if not _HINT.search(source):
-        return []
-    plain = unicodedata.normalize("NFKC", translation)
+    plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
     return [
         part
         for part, count in Counter(copied_parts(source)).items()

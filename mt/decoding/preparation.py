@@ -19,7 +19,7 @@ from mt.data.sentences import (
     words_of,
 )
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import change_words, copied_spans
+from mt.data.verbatim import change_words, copied_spans, inner_spans
 from mt.errors import UserError
 from mt.languages import base_language, in_lower_case, in_upper_case, joiner_of, script_of
 from mt.runs import UNKNOWN_SHAPE, LineShape
@@ -118,9 +118,11 @@ class Preparation:
         sentences = self._sentences(text, repair_unicode(prefix)[0])
         if self.decoding.repair == "off" or prefix:
             return _Line(line, text, notes, sentences, sentences.texts, is_foreign=False)
+        sentences = sentences.divide(inner_spans)
         words = {text: words_of(text) for text in sentences.texts}
         foreign = {text for text in words if self._is_foreign(words[text])}
-        sentences = sentences.without(foreign | {text for text in words if not words[text]})
+        kept = {text: [(0, len(text))] for text in words if words[text] and text not in foreign}
+        sentences = sentences.divide(lambda text: kept.get(text, []))
         texts = tuple([self._read_capitals(text, words[text]) for text in sentences.texts])
         return _Line(line, text, notes, sentences, texts, bool(foreign))
 

@@ -28,6 +28,9 @@ BROKEN = "ICU messages that do not parse"
 _COMPLEX = {"plural", "selectordinal", "select"}
 _BRANCHING = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(?:plural|selectordinal|select)\s*,")
 _VOID = {"br", "hr", "img", "input", "wbr"}
+_ACCELERATOR = re.compile(r"\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))")
+_SHORTCUT = re.compile(r"(?:\t|\\t)\S+\Z")
+"""Keys behind a tab, as in `Save\tCtrl+S`."""
 _DEEPEST = 20
 _TAG = "\ufffc"
 
@@ -49,8 +52,9 @@ def is_broken(text: str) -> bool:
 def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
     """Yield the items of a block, which may be a message of ICU MessageFormat.
 
-    Tags in its text become inline tags. A message is translated as a whole or not at all, and
-    stays as it is if it does not parse.
+    Tags in its text become inline tags, as do the mark of an accelerator (`&Open`, `_Open`) and the
+    keys behind a tab. A message is translated as a whole or not at all, and stays as it is if it
+    does not parse.
     """
     _pair_tags(builder)
     message = _Message(builder)
@@ -133,7 +137,10 @@ def _pair_tags(builder: SegmentBuilder) -> None:
         for place, fragment in zip(block.starts, builder.fragments, strict=True)
         if fragment.text is None and fragment.kind in {"open", "close"}
     ]
-    singles: list[tuple[int, int, TagKind, str]] = []
+    accelerators = [match.span() for match in _ACCELERATOR.finditer(block.text)][:2]
+    spans = accelerators if len(accelerators) == 1 else []
+    spans += [match.span() for match in _SHORTCUT.finditer(block.text)]
+    singles: list[tuple[int, int, TagKind, str]] = [(*span, "single", "") for span in spans]
     for match in TEXT_TAG.finditer(block.text):
         name = (match["name"] or match["inner"] or match["code"]).lower()
         is_close = bool(match["close"] or match["close_brace"])

@@ -38,8 +38,6 @@ _ANY_TAG = re.compile(
 )
 _NEW_TEXT = re.compile(r"\n[ \t]*|(?<!\S)\|(?=\s)")
 """Border of texts: a line end that lower case does not follow, or a bar, as between plurals."""
-_LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–—]|\d{1,3}[.)]|#{2,6}|#(?=\s+[^\W\da-z]))\s++)+")
-"""Marks of items and headings in Markdown and reStructuredText at the start of a line."""
 _ROLE = r":[\w.+:-]+:`(?:\\.|[^`\\])+`"
 _INLINE = re.compile(
     rf"(?P<single>{_ROLE}|``\S(?:.*?\S)?``(?!`)|(?<![\w`])`[^`\s<>](?:[^`<>]*[^`\s<>])?`_{{0,2}}(?!\w)"
@@ -163,8 +161,6 @@ def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
 
 
 def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
-    mark = None if builder.fragments else _LIST_MARK.match(builder.source, start, end)
-    start = mark.end() if mark else start
     text = REFERENCE.sub(lambda match: unescape(match[0]), builder.source[start:end])
     builder.add_text(start, end, text.replace("''", "'") if builder.syntax.quotes else text)
 

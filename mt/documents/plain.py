@@ -201,7 +201,8 @@ _LINE_END = re.compile(r"[ \t]*(?:\\[Nn]|<br */?>)[ \t]*")
 _NEXT_SPEAKER = re.compile(r"(?<=[.!?…。！？])[ \t]+(?=[-–—][ \t]*[^\W\d])")
 _DASH = re.compile(r"\s*(?:[-–—]+(?![-–—\d])|>>+|#(?=\s))\s*")
 _NAME = re.compile(r"\s*([^\s:：<>{}][^:：<>{}]{0,39}?)\s*(?:[:：]\s+|：)")
-_NOTE = re.compile(r"[\[(（【［][^\])）】］]*[\])）】］]")
+_BRACKETS = r"\[\]()（）【】［］"
+_NOTE = re.compile(rf"[\[(（【［][^{_BRACKETS}]*[\])）】］]")
 """Sound or name of a speaker in brackets."""
 _MOST_WORDS = 4
 """Words of the name of a speaker."""
@@ -261,13 +262,17 @@ def _read_cue(
 ) -> Iterator[Segment]:
     """Yield the segments of a cue: speakers, and lines that end a sentence, have their own.
 
-    The dash or name of a speaker is a tag, as are the marks of a song.
+    The dash or name of a speaker is a tag, as are the marks of a song and the brackets of a note.
     """
     builder = SegmentBuilder(source, _join_in_order if is_vtt else make_join(str), keeps_lines=True)
     add_text = partial(add_characters, builder) if is_vtt else builder.add_text
     tags = _VTT_TAG if is_vtt else _SRT_TAG
+    notes = _NOTE.finditer(source, lines[0][0], lines[-1][1]) if lines else ()
+    brackets: dict[int, TagKind] = {}
+    for note in notes:
+        brackets |= {note.start(): "open", note.end() - 1: "close"}
     before = ""
-    for start, end, line_end in _split_cue(source, lines, is_vtt=is_vtt):
+    for start, end, line_end in _split_cue(source, lines, tags, is_vtt=is_vtt):
         speaker = _find_speaker(source, start, end, tags)
         text = tags.sub("", source[speaker[-1][1] if speaker else start : end]).strip()
         if not text or speaker or _is_border(before, text, language):
@@ -276,8 +281,10 @@ def _read_cue(
         elif line_end and before:
             builder.add_tag(*line_end, "break")
         before = f"{before} {text}".lstrip()
-        spans = [tag.span() for tag in tags.finditer(source, start, end)]
-        for first, last in sorted([*spans, *speaker]):
+        spans = [*speaker, *(tag.span() for tag in tags.finditer(source, start, end))]
+        inside = {place for span in spans for place in range(*span)}
+        spans += [(place, place + 1) for place in brackets.keys() - inside if start <= place < end]
+        for first, last in sorted(spans):
             add_text(start, first)
             start = last
             markup = source[first:last]
@@ -286,18 +293,20 @@ def _read_cue(
             if markup == "\\h":
                 builder.add_text(first, last, " ")
             else:
-                kind: TagKind = "close" if markup[1:2] == "/" else "open"
-                builder.add_tag(first, last, kind if _HALF.match(markup) else "single")
+                half: TagKind = "close" if markup[1:2] == "/" else "open"
+                kind = brackets.get(first, half if _HALF.match(markup) else "single")
+                builder.add_tag(first, last, kind)
         add_text(start, end)
     yield from builder.finish()
 
 
 def _split_cue(
-    source: str, lines: list[tuple[int, int]], *, is_vtt: bool
+    source: str, lines: list[tuple[int, int]], tags: re.Pattern[str], *, is_vtt: bool
 ) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
     """Yield the parts of the lines, and the line end inside a line of the file before each.
 
-    A line with several speakers, each behind a dash, is divided. So are lines with `\\N` in SubRip.
+    A line with several speakers, each behind a dash, is divided. So are lines with `\\N` in SubRip,
+    and those with a note at the start, or in square brackets at the end.
     """
     for start, end in lines:
         ends: list[tuple[tuple[int, int], tuple[int, int] | None]] = []
@@ -305,6 +314,14 @@ def _split_cue(
             ends += [(match.span(), None) for match in _NEXT_SPEAKER.finditer(source, start, end)]
         for match in () if is_vtt else _LINE_END.finditer(source, start, end):
             ends.append((match.span(), match.span()))
+        speaker = _find_speaker(source, start, end, tags)
+        first = speaker[-1][1] if speaker else start
+        for note in _NOTE.finditer(source, first, end):
+            if not has_letters(tags.sub("", source[first : note.start()])):
+                ends.append(((note.end(), note.end()), None))
+                first = note.end()
+            elif note[0][0] not in "(（" and not has_letters(source[note.end() : end]):
+                ends.append(((note.start(), note.start()), None))
         line_end = None
         for (first, last), next_line_end in sorted(ends):
             yield start, first, line_end

@@ -146,15 +146,15 @@ def test_only_text_changes(
         (
             "srt",
             cue("(gasps)\nDr. Elm: So\nMax: No\n<c.red>[bell]</c><br>It is<br/>late"),
-            ["(gasps)", "Dr. Elm: So", "Max: No", "[bell]", "It is late"],
+            ["gasps", "Dr. Elm: So", "Max: No", "bell", "It is late"],
         ),
         ("vtt", "WEBVTT\n\n" + cue("{\\an8}<ruby>字<rt>zi</rt></ruby> it", "."), ["字 it"]),
         (
             "jsonl",
             '{"text": "# Up\\n* one\\n  two\\n2. три\\nдва | <b>no</b> |x|\\n## <i>x</i> y"}',
-            ["Up", "one two", "три два", "no", "x y"],
+            ["# Up", "* one two", "2. три два", "no", "## x y"],
         ),
-        ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "Three"]),
+        ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "- Three"]),
     ],
 )
 def test_lines_of_a_sentence_are_one_text(format: Format, source: str, texts: list[str]) -> None:
@@ -328,7 +328,7 @@ def test_markup_of_messages_comes_back(message: str, texts: list[str], markup: l
         ("lisp", "~a has ~5,2f dogs~%", "~a dogs ~5,2f has~%"),
         ("ruby", "%{a b} has %<n>.2f dogs", "%{a b} dogs %<n>.2f has"),
         ("sh", "$name has ${n} dogs", "$name dogs ${n} has"),
-        ("qt", "100% of %L1 and %12", "and of 100%%L1 %12"),
+        ("qt", "%L1 has 100% of %12", "%L1 of 100% has %12"),
         ("qt-plural", "%n dogs ran", "%n ran dogs"),
         ("kde", "%1 of %12 dogs", "%1 dogs %12 of"),
         ("boost", "%1% has %|2$d| dogs", "%1% dogs %|2$d| has"),
@@ -392,6 +392,45 @@ def test_text_with_other_placeholders_keeps_its_source(
     result = translated(source.encode(), format, change.format, column="text", refused=refused)
     assert result == source.encode()
     assert re.match("the translation (lacks `|adds `|is empty)", refused[0])
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "result"),
+    [
+        ("&Open file", "Open file", "&FILE OPEN"),
+        ("Save _As", "Save As", "AS _SAVE"),
+        ("Find it\tCtrl+F", "Find it", "IT FIND\tCtrl+F"),
+        (r"Find it\tF3", "Find it", r"IT FIND\tF3"),
+        ("查找(&F)...", "查找", "查找(&F)..."),
+        ("AT&T or R&D", "AT&T or R&D", "R&D OR AT&T"),
+        ("a &b or &c", "a &b or &c", "&C OR &B A"),
+        ("read _it.txt", "read _it.txt", "_IT.TXT READ"),
+    ],
+)
+@pytest.mark.parametrize("format", ["jsonl", "xliff"])
+def test_accelerator_and_keys_are_kept(
+    message: str, text: str, result: str, format: Format
+) -> None:
+    seen: list[str] = []
+
+    def translate(text: str) -> str:
+        seen.append(text)
+        return _reverse(text.upper())
+
+    if format == "jsonl":
+        record = json.dumps({"t": message}).encode()
+        assert json.loads(translated(record, format, translate, column="t")) == {"t": result}
+    else:
+        unit = exchange(format, f"<source>{escape(message)}</source>").encode()
+        assert f">{escape(result)}</target>" in translated(unit, format, translate).decode()
+    assert seen == [text]
+
+
+def test_brackets_of_notes_enclose_their_words() -> None:
+    notes = "(She ran)\n- [bell] The old (red) dog\nate.\n[It\nbarks]"
+    texts = {"She ran": "a", "bell": "b", "The old red dog ate.": "c d e f", "It barks": "g h"}
+    result = translated(cue(notes).encode(), "srt", texts.__getitem__).decode()
+    assert result.partition("2,500\n")[2].strip() == "(a)\n- [b] c (d) e\nf\n[g\nh]"
 
 
 def test_other_order_of_placeholders_without_number_is_refused() -> None:
@@ -887,8 +926,8 @@ _ICU = [
         "{0, plural, one {{n, number} O} other {}} AND {g, select, other {#1 ISN'T}}",
     ),
     ("{数, plural, one {ა} other {# ბ}}", "{数, plural, one {Ა} other {# Ბ}}"),
-    ("Is '{n, plural, other it}' quoted", "IS '{N, PLURAL, OTHER IT}' QUOTED"),
-    ("{plural, n, other} {n, plural}", "{PLURAL, N, OTHER} {N, PLURAL}"),
+    ("Is '{n, plural, other {}}' quoted", "IS '{N, PLURAL, OTHER {}}' QUOTED"),
+    ("{plural n, other} {n plural}", "{PLURAL N, OTHER} {N PLURAL}"),
     *[
         (broken, broken)
         for broken in (
