@@ -146,6 +146,12 @@ def _named() -> dict[str, tuple[str, str]]:
     return languages
 
 
+def is_language(text: str) -> bool:
+    """Test for the code of two letters or the English name of a language."""
+    name, named = text.strip().lower(), _named()
+    return (len(name) == 2 and name in named) or name in {n.lower() for _, n in named.values()}
+
+
 @functools.cache
 def describe_country(code: str) -> str:
     """Return a message for the code of a country in place of a language, as `jp`; else ""."""

@@ -1,5 +1,6 @@
 """Links between the characters of a source text and those of its translation."""
 
+import math
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +13,24 @@ from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.verbatim import is_unspaced
-from mt.decoding.engine import Engine, ExplainingEngine, TokenDetails, TranslatedPart
+from mt.data.words import WORD
+from mt.decoding.engine import (
+    Engine,
+    ExplainingEngine,
+    TokenDetails,
+    TranslatedPart,
+)
 from mt.decoding.preparation import repair_unicode
 from mt.languages import FINAL_MARKS
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
+_LEAST_GAIN = math.log(4)
+"""Log-probability that aligned words lose without the span of the source, at least."""
+_SHARE = 1 / 3
+"""Share of the largest loss from which on a word before it is aligned as well."""
+_LIKELY = math.log(0.2)
+"""Log-probability of a further word of the same span, given the span alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,96 @@ def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) ->
     for source_token, target_token in details.alignment:
         if source_token >= first and source_token in source and target_token in target:
             yield Link(source[source_token], target[target_token])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Words of a translation in a row with their tokens; in scripts without spaces, tokens."""
+
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+    words: int = 1
+
+
+def align_source_words(
+    part: TranslatedPart,
+    words: Sequence[Sequence[Span]],
+    kept: Sequence[Span],
+    engine: Engine,
+    tokenizer: Tokenizer,
+) -> list[Run | None]:
+    """Return the words of a translation that are aligned with each word of its source text.
+
+    They are those whose log-probability falls most without the word in the source (Li et al. 2019,
+    "On the Word Alignment from Neural Machine Translation"), times their attention to it, and the
+    next ones as long as they are likely after them, given the word alone. None: nothing depends on
+    the word, or the engine does not explain. No two share a word; those in `kept` places stay.
+    """
+    written = part.hypothesis.ids
+    if not (words and written and isinstance(engine, ExplainingEngine)):
+        return [None] * len(words)
+    text, term_ids = part.source_text, tokenizer.term_ids
+    source = without_terms(part.source, term_ids) if term_ids else [*part.source]
+    owners, sources, owned = source_tokens(text, source, tokenizer), [source], list[list[int]]()
+    tags = {*range(len(source))}.difference(*owners)
+    for places in words:
+        ends = ([len("".join(text[:place].split())) for place in span] for span in places)
+        own = {t for first, last in ends for tokens in owners[first:last] for t in tokens}
+        owned.append(sorted(own))
+        sources.append([token for at, token in enumerate(source) if at not in own])
+        sources.append([token for at, token in enumerate(source) if at in own | tags])
+    full, *others = engine.explain(sources, [part.hypothesis] * len(sources))
+    text, aligned, free = part.text, list[Run | None](), _words_of(part, kept, tokenizer)
+    for columns, without, alone in zip(owned, others[::2], others[1::2], strict=True):
+        losses = [a - b for a, b in zip(full.log_probs, without.log_probs, strict=True)]
+        gains = [sum(losses[token] for token in word.tokens) for word in free]
+        weights = gains
+        if full.attention is not None:
+            attention = full.attention[:, columns].sum(axis=1).tolist()
+            weights = [
+                gain * max(attention[token] for token in word.tokens)
+                for gain, word in zip(gains, free, strict=True)
+            ]
+        best = max(range(len(free)), key=weights.__getitem__, default=0)
+        first, end = best, best + 1
+        while first and gains[first - 1] > _SHARE * gains[best]:
+            if free[first - 1].end != free[first].start:
+                break
+            first -= 1
+        while end < len(free) and sum(alone.log_probs[t] for t in free[end].tokens) >= _LIKELY:
+            gap = text[free[end - 1].end : free[end].start]
+            if gap.strip() or (gap and gains[end] < _LEAST_GAIN):
+                break
+            end += 1
+        run, is_found = free[first:end], sum(gains[first:end]) >= _LEAST_GAIN
+        aligned.append(None)
+        if is_found:
+            tokens = tuple(token for word in run for token in word.tokens)
+            aligned[-1] = Run(run[0].start, run[-1].end, tokens, len(run))
+            free = [*free[:first], *free[end:]]
+    return aligned
+
+
+def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[Run]:
+    """Return the words of a translation that have letters and are outside of kept places."""
+    text, written, runs = part.text, part.hypothesis.ids, list[Run]()
+    decoded = tokenizer.decode_target(written)
+    tokens = _spans(decoded, _target_tokens(written, tokenizer.target))
+    [spans] = map_spans_to_line([[*tokens.values()]], [decoded], text)
+    inside = {at for word in WORD.finditer(text) for at in range(word.start() + 1, word.end())}
+    for token, span in zip(tokens, spans, strict=True):
+        if span and runs and (span[0] in inside or span[0] < runs[-1].end):
+            runs[-1] = replace(runs[-1], end=span[1], tokens=(*runs[-1].tokens, token))
+        elif span:
+            runs.append(Run(*span, (token,)))
+    words = list[Run]()
+    for run in runs:
+        letters = [at for at in range(run.start, run.end) if text[at].isalnum()]
+        is_free = not any(run.start < end and start < run.end for start, end in kept)
+        if is_free and any(map(str.isalpha, text[run.start : run.end])):
+            words.append(replace(run, start=letters[0], end=letters[-1] + 1))
+    return words
 
 
 def map_spans_to_line(

@@ -87,8 +87,8 @@ def read_calibration(folder: Path, identity: str) -> Calibration | None:
 
 
 def mean_log_prob(parts: Iterable[TranslatedPart]) -> float:
-    """Return the log-probability of a translation per token, without terms that were placed."""
-    hypotheses = [part.unplaced or part.hypothesis for part in parts]
+    """Return the log-probability of a translation per token, before terms were placed."""
+    hypotheses = [part.hypothesis for part in parts]
     tokens = sum(len(hypothesis.ids) + 1 for hypothesis in hypotheses)
     return math.fsum(hypothesis.log_prob for hypothesis in hypotheses) / max(1, tokens)
 

@@ -45,6 +45,31 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
+class TermUse:
+    """Term of a line and what became of it."""
+
+    source: str
+    """The term as the line has it."""
+    target: str
+    """The target term as the translation has it; the preferred one if it has none."""
+    fate: str
+    """`used` or `missed` in the translation."""
+    way: str
+    """Written by the `model`, or `placed` instead of other words; empty if missed."""
+    places: tuple[tuple[int, int], tuple[int, int]] | None = None
+    """Start and end in the line and in its translation, unless missed."""
+
+    def as_text(self) -> str:
+        """Return the use as part of a report."""
+        way = f" ({self.way})" if self.way else ""
+        return f"{self.source} → {self.target}: {self.fate}{way}"
+
+    def as_record(self) -> dict[str, str]:
+        """Return the use as plain data."""
+        return {key: getattr(self, key) for key in ("source", "target", "fate", "way")}
+
+
+@dataclass(frozen=True, slots=True)
 class TranslatedPart:
     """Input and output of an engine for a sentence, or for a part of a long sentence."""
 
@@ -55,10 +80,8 @@ class TranslatedPart:
     """Text of `source`."""
     text: str
     """Translation, one line."""
-    placed: tuple[str, ...] = ()
-    """Source terms whose targets were put into the translation."""
-    unplaced: Hypothesis | None = None
-    """Hypothesis before a further search wrote terms into it: the model did not choose them."""
+    terms: tuple[TermUse, ...] = ()
+    """Terms of a glossary in the source text, in order."""
 
 
 class Engine:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
@@ -66,16 +65,10 @@ class RetryingSearch:
             self._retry_loops(some, results, n_best)
             self._restore(some, results, n_best)
         if has_terms:
-            self._place_terms(some, results)
+            for index, (item, result) in enumerate(zip(some, results, strict=True)):
+                parts = [self.terms.place(item, part) for part in result.parts]
+                results[index] = replace(result, parts=parts)
         yield from zip(order, results, strict=True)
-
-    def _place_terms(self, inputs: Sequence[SearchInput], results: list[SearchResult]) -> None:
-        """Put the terms that they lack into the results, but for those with a forced beginning."""
-        free = [index for index, item in enumerate(inputs) if not item.prefix]
-        placed = iter(self.terms.place([part for index in free for part in results[index].parts]))
-        for index in free:
-            parts = [*islice(placed, len(results[index].parts))]
-            results[index] = replace(results[index], parts=parts)
 
     def _retry_loops(
         self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
@@ -94,7 +87,7 @@ class RetryingSearch:
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
     ) -> Iterator[tuple[int, list[TranslatedPart]]]:
         if self.terms.glossary.terms:
-            inputs = [replace(item, ids=self.terms.show(item.text, item.ids)) for item in inputs]
+            inputs = [replace(item, ids=self.terms.show(item)) for item in inputs]
         candidates = self.engine.iterate_n_best(
             [item.ids for item in inputs],
             decoding,

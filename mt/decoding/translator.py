@@ -16,7 +16,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
-from mt.decoding.engine import Engine, ExplainingEngine, TranslatedPart
+from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine
 from mt.decoding.preparation import (
     Preparation,
@@ -25,7 +25,7 @@ from mt.decoding.preparation import (
     pair_with_prefixes,
 )
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
-from mt.decoding.terms import Terms, TermUse
+from mt.decoding.terms import Terms, judge_terms
 from mt.errors import UserError, listed
 from mt.languages import in_upper_case
 from mt.runs import UNKNOWN_SHAPE, LineShape
@@ -87,8 +87,8 @@ class Translation:
 
     @property
     def needs_review(self) -> bool:
-        """True if a term of the line is not in the translation."""
-        return any(use.fate == "missed" for use in self.terms)
+        """True if a term of the line was placed in the translation or is not in it."""
+        return any(use.way != "model" for use in self.terms)
 
 
 def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") -> None:
@@ -240,13 +240,8 @@ class Translator:
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
-        terms = Terms(
-            glossary or self.glossary,
-            self.decoding,
-            self.tokenizer,
-            self.engine,
-            self.longest_source,
-        )
+        glossary = glossary or self.glossary
+        terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
@@ -284,7 +279,8 @@ class Translator:
         )
         pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
         found = [Link(source, target) for source, target in pairs if source and target]
-        placed = [use.link for use in translation.terms if use.link and use.way == "placed"]
+        uses = translation.terms
+        placed = [Link(*use.places) for use in uses if use.places and use.way == "placed"]
         return tuple(sorted(found + placed, key=lambda link: link.target))
 
     def _stream(
@@ -299,7 +295,7 @@ class Translator:
             self.line_shape,
         )
         search = RetryingSearch(self.engine, self.tokenizer, self.decoding, terms)
-        finish = partial(self._translation, n_best=n_best, terms=terms)
+        finish = partial(self._translation, n_best=n_best)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
             lines = preparation.prepare(window)
@@ -329,12 +325,11 @@ class Translator:
         results: list[SearchResult],
         *,
         n_best: int,
-        terms: Terms,
     ) -> Translation:
         choices = _best_choices([result.parts for result in results], n_best)
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
-        uses = terms.judge(line.text, best.text, best.parts)
+        uses = judge_terms(line.text, best.text, best.parts)
         status, notes = self._judge(line, results, best.text, uses)
         confidence = None
         if self.calibration and line.text.strip():

@@ -15,9 +15,10 @@ from tqdm import tqdm
 from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
-from mt.data.glossary import read_terms
+from mt.data.glossary import Glossary, read_terms
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
+from mt.data.words import WORD
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
@@ -210,8 +211,7 @@ def evaluate_run(
         references=tuple(text.name for text in opened.references),
     )
     if terms:
-        fates = Counter(use.fate for translation in translations for use in translation.terms)
-        evaluation = replace(evaluation, terms=fates)
+        evaluation = replace(evaluation, terms=_count_terms(opened.translator, translations))
     if not opened.is_finished:
         return evaluation.marked("model", "checkpoint")
     card = render_card(run)
@@ -219,6 +219,36 @@ def evaluate_run(
     opened.write_passport(opened.output(".json"), record, [("hypotheses", path)], job=job)
     update_card(run, card)
     return evaluation
+
+
+def _count_terms(translator: Translator, translations: Sequence[Translation]) -> Counter[str]:
+    """Count terms by what became of them, and lines that are otherwise as without the glossary."""
+    lines = [translation for translation in translations if translation.terms]
+    without = Glossary((), translator.direction)
+    plain = translator.stream([line.source for line in lines], glossary=without)
+    uses = [use for line in lines for use in line.terms]
+    counts = Counter([*(use.fate for use in uses), *(use.way for use in uses)])
+    counts["lines"] = len(lines)
+    counts["unchanged"] = sum(map(_is_otherwise, lines, (other.text for other in plain)))
+    return counts
+
+
+def _is_otherwise(line: Translation, plain: str) -> bool:
+    """Test for a translation that differs from a plain one in its terms alone.
+
+    In their places it has at most one word more than the term has on its longer side.
+    """
+    places = [(use.places[1], use) for use in line.terms if use.places]
+    places.sort(key=lambda place: place[0])
+    pattern, end = "", 0
+    for (start, stop), _ in places:
+        pattern, end = f"{pattern}{re.escape(line.text[end:start])}(.*?)", stop
+    match = re.fullmatch(pattern + re.escape(line.text[end:]), plain)
+    if not match:
+        return False
+    counts = [[len(WORD.findall(x)) for x in (use.source, use.target)] for _, use in places]
+    others = [len(WORD.findall(other)) for other in match.groups()]
+    return all(other <= max(own) + 1 for other, own in zip(others, counts, strict=True))
 
 
 def evaluate_robustness(

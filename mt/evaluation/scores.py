@@ -174,7 +174,9 @@ class Evaluation:
     off_target: OffTarget | None = None
     further: tuple[Score, ...] = ()
     terms: Counter[str] | None = None
-    """Number of terms of a glossary by what became of them, see `TermUse.fate`."""
+    """Number of terms of a glossary: `used`, of these `placed`, and `missed`; of the `lines` with
+    terms, those `unchanged` otherwise.
+    """
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
@@ -191,9 +193,16 @@ class Evaluation:
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
         terms = ""
         if self.terms is not None:
-            counts, total = self.terms, max(1, self.terms.total())
-            share = f"{100 - 100 * counts['missed'] / total:.1f} % of {counts.total()}"
-            terms = f"\nterms: {share} are in the translations, {counts['inflected']} inflected"
+            counts, total = self.terms, self.terms["used"] + self.terms["missed"]
+            used, same = (
+                f"{100 * count / max(1, of):.1f} % of {of}"
+                for count, of in (
+                    (counts["used"], total),
+                    (counts["unchanged"], counts["lines"]),
+                )
+            )
+            terms = f"\nterms: {used} are in the translations, {counts['placed']} of them placed; "
+            terms += f"otherwise, {same} lines are as without the glossary"
         return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}{terms}"
 
     def as_record(self) -> dict[str, Any]:
@@ -211,7 +220,8 @@ class Evaluation:
         if self.off_target:
             record["off_target"] = self.off_target.as_record()
         if self.terms is not None:
-            record["terms"] = {key: self.terms[key] for key in ("used", "inflected", "missed")}
+            keys = ("used", "placed", "missed", "lines", "unchanged")
+            record["terms"] = {key: self.terms[key] for key in keys}
         return record
 
     def scores(self) -> tuple[Score, ...]:

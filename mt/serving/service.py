@@ -16,7 +16,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
@@ -85,6 +85,10 @@ def _check_string(value: object) -> str:
     return value
 
 
+Rows = dict[str, str | list[str]]
+"""Rows of a glossary."""
+
+
 class TranslationRequest(BaseModel):
     """Texts to translate."""
 
@@ -95,7 +99,7 @@ class TranslationRequest(BaseModel):
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
     format: TextFormat = "text"
     """`html` for pages or parts of pages: only their texts change."""
-    glossary: dict[str, str | list[str]] | None = None
+    glossary: Rows | None = None
     """Target term, or a list of them, by source term; replaces that of the server."""
 
 
@@ -296,13 +300,8 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
             service.access.check_key(request, missing=401)
             own = read_request(body, service.limits)
             texts = await service.read_texts(own.texts, own.format, name="texts", status=413)
-            options = LineOptions(own.alternatives + 1)
-            if own.glossary is not None:
-                try:
-                    terms = await asyncio.to_thread(as_terms, own.glossary)
-                except DataError as error:
-                    raise HTTPException(422, str(error)) from None
-                options = replace(options, glossary=Glossary(terms, service.direction))
+            glossary = await asyncio.to_thread(read_glossary, own.glossary, service.direction)
+            options = LineOptions(own.alternatives + 1, glossary=glossary)
             answers = await service.translate_texts(request, texts, options)
             return TranslationResponse(translations=answers)
 
@@ -353,6 +352,7 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
             "parameters": [
                 {"name": "name", "in": "query", "required": True, "schema": name_schema},
                 {"name": "column", "in": "query", "schema": SOME_TEXT},
+                {"name": "glossary", "in": "query", "schema": SOME_TEXT},
             ],
             "requestBody": {"required": True, **content_schema},
         },
@@ -361,10 +361,11 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
         """Translate the texts of a file, the body; everything else is kept byte for byte.
 
         The suffix of `name` is the format. `column` is a column of TSV, or a field of JSON lines.
-        The header `X-Not-Translated` of the answer counts the texts that keep their source.
+        `glossary` is a JSON object as in the requests for texts. The header `X-Not-Translated` of
+        the answer counts the texts that keep their source.
         """
         fields = join_fields(request.query_params.multi_items())
-        for field in ("name", "column"):
+        for field in ("name", "column", "glossary"):
             if isinstance(fields.get(field), list):
                 raise HTTPException(422, f"`{field}`: is given twice")
         async with service.accept(request) as received:
@@ -375,6 +376,11 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
             direction, step = service.direction, service.limits.sentences
             content = await received.body()
             try:
+                rows = TypeAdapter(Rows | None).validate_json(fields.get("glossary", "null"))
+            except ValidationError:
+                raise HTTPException(422, "`glossary`: is no JSON object of terms") from None
+            glossary = await asyncio.to_thread(read_glossary, rows, direction)
+            try:
                 file = await asyncio.to_thread(
                     read_file, content, path.name, direction, fields.get("column") or None
                 )
@@ -382,7 +388,7 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
                 # The option of `mt translate` is a field here.
                 raise HTTPException(422, str(error).replace("--column", "column")) from None
             texts: list[TranslatedLine] = []
-            options = LineOptions(links=file.has_tags)
+            options = LineOptions(links=file.has_tags, glossary=glossary)
             for start in range(0, len(file.lines), step):  # a file may be longer than the queue
                 lines = file.lines[start : start + step]
                 answers = await service.translate_lines(
@@ -422,15 +428,26 @@ def read_request(body: Any, limits: Limits) -> TranslationRequest:
     return request
 
 
+def read_glossary(rows: Rows | None, direction: Direction) -> Glossary | None:
+    """Return the glossary of a request; raise HTTPException, 422, for rows that are no terms."""
+    try:
+        return None if rows is None else Glossary(as_terms(rows), direction)
+    except DataError as error:
+        raise HTTPException(422, str(error)) from None
+
+
 def _describe(problems: list[ErrorDetails]) -> str:
     """Return the most useful of the problems, in one line."""
     # An unknown key comes before the missing key that it probably misspells.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    key = ".".join(map(str, first["loc"]))
+    # The rest of the place of a wrong term is the type that it lacks.
+    key = ".".join(map(str, first["loc"][:2]))
     if first["type"] == "extra_forbidden":
         text = f"`{key}`: unknown{did_you_mean(key, TranslationRequest.model_fields)}"
     elif first["type"] == "missing":
         text = f"`{key}`: is missing"
+    elif key.startswith("glossary."):
+        text = f"`{key}`: a target term or a list of target terms was expected"
     elif key:
         text = f"`{key}`: {first['msg']}"
     else:

@@ -139,7 +139,7 @@ def test_entry_with_a_missed_term_is_marked_for_review(
     translate_document(tmp_path, DocumentJob(source, plain, format))
     assert other == plain.read_bytes() != marked
     terms.write_text("cat\n")
-    with pytest.raises(DataError, match="line 1: has 0 tabs"):
+    with pytest.raises(DataError, match="line 1 is not a source term"):
         translate_document(tmp_path / "none", job)
     with pytest.raises(UserError, match=str(terms)):
         translate_document(tmp_path, DocumentJob(source, terms, format, glossary=terms))

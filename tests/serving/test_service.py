@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,10 @@ def test_terms_of_a_request_or_of_the_server_are_reported(
     assert [row.result()[0][2] for row in asked] == [[used], [missed]]
     response, body = client.request("POST", "/document?name=a.xlf", XLIFF.encode())
     assert (response.status, b"needs-review" in body) == (200, False)
+    for rows, status in (('{"ab": "x"}', 200), ('{"ab": 1}', 422), ("[", 422), ('{"": "x"}', 422)):
+        path = f"/document?name=a.xlf&glossary={quote(rows)}"
+        response, body = client.request("POST", path, XLIFF.encode())
+        assert (response.status, b"needs-review" in body) == (status, status == 200)
 
 
 XLIFF = (
@@ -76,9 +81,9 @@ XLIFF = (
     ("glossary", "status", "message"),
     [
         ([["ab", "ba"]], 422, "`glossary"),
-        ({"ab": ""}, 422, "glossary: `ab`: the target term is empty"),
-        ({"ab": 1}, 422, "`glossary"),
-        ({"<b>": "x"}, 422, "glossary: `<b>`: the source term has `<b>`; leave out markup"),
+        ({"ab": ""}, 422, "glossary: `ab` is not a source term"),
+        ({"ab": 1}, 422, "`glossary.ab`: a target term or a list"),
+        ({"<b>": "x"}, 422, "glossary: `<b>` has `<b>`; leave out markup"),
         ({"a\ud800": "x"}, 422, "glossary: `a"),
         (7, 422, "`glossary"),
     ],
