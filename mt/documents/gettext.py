@@ -86,14 +86,14 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
     line if the file is damaged, of another language, or has a charset other than UTF-8.
     """
     line_end = "\r\n" if "\r\n" in source else "\n"
-    messages = read_messages(source, options.name)
+    messages = [*read_messages(source, options.name)]
     header = next((message for message in messages if message.is_header), None)
     has_plurals = re.search(r"^[ \t]*msgid_plural\b", source, re.MULTILINE) is not None
     catalogue = _read_header(header, options, has_plurals=has_plurals)
     written = _quote(catalogue.header, line_end)
     if header is None and _EMPTY.search(source):
         yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
-    for message in read_messages(source, options.name):
+    for message in messages:
         if not message.forms:
             raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
         if message.is_header:

@@ -12,9 +12,18 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from mt.documents.html import read_attributes, read_html, scan
-from mt.documents.markdown_parser import Part, build_parser, find_tag_kind, read_parts
+from mt.documents.html import (
+    add_characters,
+    find_foreign,
+    is_foreign,
+    read_attributes,
+    read_html,
+    scan,
+)
+from mt.documents.markdown_parser import build_parser, find_tag_kind, read_parts
 from mt.documents.segments import (
+    Fragment,
+    Options,
     Pieces,
     RefusedTranslationError,
     Replacement,
@@ -43,7 +52,7 @@ _LINK_TARGET = re.compile(r"\]\([^)]*\)|<[^>]*>")
 _DIRECTIVE = re.compile(r"\{(?!(?:code|math|mermaid|toctree|(?:literal)?include|image)\b)[a-z]")
 
 
-def read_markdown(source: str) -> Iterator[Segment | Replacement]:
+def read_markdown(source: str, options: Options) -> Iterator[Segment | Replacement]:
     """Yield the segments of a file, block by block, and what is not translated."""
     front = _FRONT_MATTER.match(source)
     begin, end = front.end() if front else 0, len(source)
@@ -51,7 +60,7 @@ def read_markdown(source: str) -> Iterator[Segment | Replacement]:
         if has_letters(value[1]):
             yield Replacement(0, 0, "", "titles and descriptions in front matter")
     lines = [begin, *(match.end() for match in _LINE_END.finditer(source, begin)), end]
-    page = _Page(source, lines, build_parser())
+    page = _Page(source, lines, build_parser(), options)
     headings: list[str] = []
     before = None
     for token in page.parser.parse(source[begin:], page.env):
@@ -101,6 +110,7 @@ class _Page:
     lines: list[int]
     """Starts of lines, and the end."""
     parser: "MarkdownIt"
+    options: Options
     env: dict[str, Any] = field(default_factory=dict)
     end: int = 0
     """End of the last block."""
@@ -122,8 +132,10 @@ class _Page:
             yield from self._read_html(token, start, end)
         elif token.type == "fence" and _DIRECTIVE.match(token.info) and has_letters(token.content):
             kept = "directives in fences"
-        elif token.type == "line" and token.content.startswith("*["):
-            kept = "abbreviations"
+        elif (
+            token.type == "line" and has_letters(token.content) and token.content[0] not in "{<$\\"
+        ):
+            kept = "lines of marks"
         if kept:
             yield Replacement(start, start, "", kept)
 
@@ -131,8 +143,7 @@ class _Page:
         """Return the block of a token with inline content, or None if its lines are not found."""
         assert token.map, "inline content has lines"
         kind = before.markup or before.type if before else ""
-        frame = token.meta.get("frame") or _FRAMES.get(kind, ("# ", ""))
-        after = frame[1].partition("\n")[0] if token.meta else ""
+        frame = _FRAMES.get(kind, ("# ", ""))
         places, start = [], 0
         for index, content in enumerate(token.content.split("\n"), start=token.map[0]):
             text = content.strip()
@@ -146,7 +157,7 @@ class _Page:
                 place = match.start() if match else -1
             else:
                 line = self.source[first:last].replace("\0", "\ufffd")
-                place = line.rfind(text + after)
+                place = line.rfind(text)
                 place += first if place >= 0 else 0
             if place < 0:
                 return None
@@ -160,7 +171,7 @@ class _Page:
         around = self.lines[token.map[0] + 1 : token.map[1] + 1]
         has_rule = any(_RULE.match(self.source, start) for start in around)
         pipe = r"\|" if frame == _CELL else "&#124;" if has_rule else "|"
-        return _Content(self.source, token.content, places, self.parser, self.env, frame, pipe)
+        return _Content(self, token.content, places, frame, pipe)
 
     def _read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
         """Yield the segments of a block of HTML or a tag of MDX on a line of its own."""
@@ -168,23 +179,41 @@ class _Page:
         start = max(self.source.find(first, start, end), start)
         text = self.source[start:end]
         is_html = token.type == "html_block"
-        found = read_html(text) if is_html else read_attributes(first, next(scan(first)))
+        found = (
+            read_html(text, self.options, self._add_text)
+            if is_html
+            else read_attributes(first, next(scan(first)), self.options)
+        )
         is_quoted = token.level > 0 and text.split() != token.content.split()
         for segment in found:
-            if segment.raw.startswith("{"):  # an expression of MDX
+            if isinstance(segment, Segment) and segment.raw.startswith("{"):  # of MDX
                 continue
             if is_quoted:
                 yield Replacement(start, start, "", "texts of HTML in quotations")
             else:
                 yield _shift(segment, start)
 
+    def _add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
+        """Add the text between two tags of HTML, which is Markdown."""
+        for part in read_parts(self.parser, builder.source[start:end], self.env, self.options):
+            first, last = start + part.start, start + part.end
+            if part.text is None:
+                builder.add_tag(first, last, part.kind, markup=part.markup)
+            elif part.text == builder.source[first:last]:
+                add_characters(builder, first, last)
+            else:
+                builder.add_text(first, last, part.text)
 
-def _shift(segment: Segment, by: int) -> Segment:
-    """Return a segment of a part of the document that starts at `by`."""
+
+def _shift(segment: Segment | Replacement, by: int) -> Segment | Replacement:
+    """Return a change of a part of the document that starts at `by`."""
+    start, end = segment.start + by, segment.end + by
+    if isinstance(segment, Replacement):
+        return replace(segment, start=start, end=end)
     return replace(
         segment,
-        start=segment.start + by,
-        end=segment.end + by,
+        start=start,
+        end=end,
         tags=tuple(replace(tag, start=tag.start + by) for tag in segment.tags),
         attributes=tuple(_shift(attribute, by) for attribute in segment.attributes),
     )
@@ -198,20 +227,19 @@ _LINK_TITLE = re.compile(r"\s[\"'(][^\n]*[\"')]\s*\)\Z")
 class _Content:
     """Inline content of a block."""
 
-    source: str
+    page: _Page
     content: str
     places: list[tuple[int, int]]
     """Starts of lines, and of the rests of cells after `|`, in the content and the document."""
-    parser: "MarkdownIt"
-    env: dict[str, Any]
     frame: _Frame
     pipe: str
     """Markup of `|`, which makes a table of a line before a rule and cells in a table."""
 
     def read_segment(self) -> Iterator[Segment | Replacement]:
         """Yield the segment of the block, or those of attributes, and what is not translated."""
-        builder = SegmentBuilder(self.source, make_join(str))
-        parts = read_parts(self.parser, self.content, self.env)
+        builder = SegmentBuilder(self.page.source, make_join(str))
+        page = self.page
+        parts = read_parts(page.parser, self.content, page.env, page.options)
         pipe = self.pipe if self.frame == _CELL else "|"
         written: list[tuple[int, int, tuple[str, bool]]] = []
         for part in parts:
@@ -223,12 +251,12 @@ class _Content:
                 builder.add_text(first, last, part.text)
                 continue
             attributes = tuple(self._read_attributes(part.start, content))
-            if kept := _find_untranslated(content, is_read=bool(attributes)):
+            if kept := _find_untranslated(content, page.options, is_read=bool(attributes)):
                 yield Replacement(self.places[0][1], self.places[0][1], "", kept)
             changed = markup if part.markup else None
             builder.add_tag(first, last, part.kind, attributes, markup=changed)
         for segment in builder.finish():
-            if segment.join is not builder.join:  # an attribute
+            if isinstance(segment, Replacement) or segment.join is not builder.join:  # of a tag
                 yield segment
                 continue
             before: Pieces = []
@@ -249,25 +277,32 @@ class _Content:
         start, place_in_document = self.places[line]
         return place_in_document + position - start
 
-    def _read_attributes(self, start: int, markup: str) -> Iterator[Segment]:
+    def _read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
         """Yield the alternative text of an image or the attributes of a tag of HTML."""
         if markup.startswith("![") and markup[2:3] != "[":
             alt = _ALT_END.split(markup[2:], maxsplit=1)[0]
-            parts = read_parts(self.parser, alt, self.env)
+            parts = read_parts(self.page.parser, alt, self.page.env)
             text = "".join(part.text or "" for part in parts)
             is_plain = all(part.text is not None for part in parts) and "\n" not in alt
             is_label = markup[2 + len(alt) :] in {"]", "][]"}
             if is_plain and not is_label and has_letters(text):
                 first, last = self._locate(start + 2), self._locate(start + 2 + len(alt))
                 join = make_join(lambda text: _escape(text, 1).replace("|", self.pipe))
-                yield Segment(first, last, " ".join(text.split()), self.source[first:last], join)
+                yield Segment(
+                    first, last, " ".join(text.split()), self.page.source[first:last], join
+                )
         elif markup.startswith("<"):
             pipe = "|" if self.pipe == "|" else "&#124;"
-            attributes = (item for tag in scan(markup) for item in read_attributes(markup, tag))
-            for attribute in attributes:
-                if attribute.raw[:1] != "{" and "\n" not in attribute.raw:
-                    by = self._locate(start + attribute.start) - attribute.start
-                    yield replace(_shift(attribute, by), join=_replace_bars(attribute.join, pipe))
+            options = self.page.options
+            if is_foreign(markup, next(scan(markup)), options):
+                return
+            for tag in scan(markup):
+                for change in read_attributes(markup, tag, options):
+                    shifted = _shift(change, self._locate(start + change.start) - change.start)
+                    if isinstance(shifted, Replacement):
+                        yield shifted
+                    elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
+                        yield replace(shifted, join=_replace_bars(shifted.join, pipe))
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -288,18 +323,18 @@ class _Content:
             read_kinds, content = self._read_block(inline)
             if kinds == read_kinds and _normalize(parts) == _normalize(
                 replace(part, markup=part.markup or content[part.start : part.end])
-                for part in read_parts(self.parser, content, self.env)
+                for part in read_parts(self.page.parser, content, self.page.env)
             ):
                 return "".join(written[len(before) : len(written) - len(after)])
         raise RefusedTranslationError("its inline markup would read otherwise")
 
     def _read_block(self, content: str) -> tuple[list[str], str]:
         """Return the kinds of the tokens of a block with this content, and the content read."""
-        tokens = self.parser.parse(content.join(self.frame), {})
+        tokens = self.page.parser.parse(content.join(self.frame), {})
         inline = next((token.content for token in tokens if token.type == "inline"), "")
         return [token.type for token in tokens], inline
 
-    def _write(self, parts: list[Part], way: "_Way", last: int) -> list[str]:
+    def _write(self, parts: list[Fragment], way: "_Way", last: int) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
         _, spaces, escapes = way
         written: list[str] = []
@@ -342,9 +377,9 @@ def _escape(text: str, escapes: int) -> str:
     return text
 
 
-def _find_kinds(pieces: Pieces, *, swaps: bool) -> list[Part]:
+def _find_kinds(pieces: Pieces, *, swaps: bool) -> list[Fragment]:
     """Return text and markup with the kind of each."""
-    parts: list[Part] = []
+    parts: list[Fragment] = []
     opened: list[tuple[str, str]] = []
     for piece, is_markup in pieces:
         kind: TagKind = "single"
@@ -364,7 +399,7 @@ def _find_kinds(pieces: Pieces, *, swaps: bool) -> list[Part]:
         elif is_markup and (piece[0] == "]" or piece.endswith("[")):
             kind = "close" if piece[0] == "]" else "open"
         markup = written + piece[len(mark) :]
-        parts.append(Part(0, 0, None if is_markup else piece, kind, markup))
+        parts.append(Fragment(0, 0, None if is_markup else piece, kind, markup=markup))
     return parts
 
 
@@ -395,24 +430,33 @@ _EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 
 
-def _normalize(parts: Iterable[Part]) -> list[str]:
+def _normalize(parts: Iterable[Fragment]) -> list[str]:
     """Return the text, without white space, and the markup of a block."""
     normalized = [""]
     for part in parts:
         if part.text is not None:
             normalized[-1] += "".join(part.text.split())
-        else:
-            markup = (part.markup or "").strip(" ").replace(r"\|", "|")
-            if _EMPHASIS.fullmatch(markup):
-                markup = f"{part.kind} {markup.replace('_', '*')}"
-            normalized += ["\n" if _BREAK.match(part.markup or "") else markup, ""]
+            continue
+        markup = (part.markup or "").strip(" ").replace(r"\|", "|")
+        if _EMPHASIS.fullmatch(markup):
+            markup = f"{part.kind} {markup.replace('_', '*')}"
+        elif _BREAK.match(part.markup or ""):
+            markup = "\n"
+        for token in scan(markup):  # an element in another language is one part, or several
+            written = markup[token.start : token.end]
+            if token.kind == "text" and markup[0] == "<":
+                normalized[-1] += "".join(written.split())
+            else:
+                normalized += [written, ""]
     return normalized
 
 
-def _find_untranslated(markup: str, *, is_read: bool) -> str:
+def _find_untranslated(markup: str, options: Options, *, is_read: bool) -> str:
     """Return a noun for the text in markup that is not translated, if any."""
+    if markup[0] == "<" and is_foreign(markup, next(scan(markup)), options):
+        return find_foreign(markup)
     if markup.startswith(("[[", "![[")):
-        return "wiki links" if has_letters(markup) else ""
+        return "wiki links" if has_letters(markup.partition("](")[0]) else ""
     if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
         return "alternative texts"
     title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
