@@ -31,10 +31,11 @@ _EMPTY = re.compile(r'^[ \t]*msgstr(?:\[0\])?[ \t]*""\s*+(?!")', re.MULTILINE)
 _MANY = 5
 """A form for more numbers up to 1,000 than this needs all placeholders for msgfmt."""
 _FORMULAS = """
-1; 0: ay bo dz id ja jv km ko lo ms my su th vi wo yo zh
-2; n > 1: ak am as bho bn br fa fil fr gu hi kn ln mg mi oc pa pt_br si tg ti tl tr uz zu
-2; n != 1: af ast az ba bg ca ckb da de el en eo es et eu fi fo fy gl gn ha he ht hu hy ia it ka kk
- ku ky lb lg ml mn mr nb ne nl nn no ny om or ps pt rw sd sn so sq st sv sw ta te tk tn tt ug ur xh
+1; 0: ay bo dz id ja jv km ko ky lo ms my su th tt uz vi wo yo zh
+2; n > 1: ak am as bho br fa fil fr gu kn ln mg mi oc pt_br si ti tl tr zu
+2; n != 1: af ast az ba bg bn ca ckb da de el en eo es et eu fi fo fy gl gn ha he hi ht hu hy ia it
+ ka kk ku lb lg ml mn mr nb ne nl nn no ny om or pa ps pt rw sd sn so sq st sv sw ta te tg tk tn ug
+ ur xh
 2; n%10==1 && n%100!=11 ? 0 : 1: is mk
 3; n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2: lv
 3; n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2: lt

@@ -164,26 +164,20 @@ def escape_value(text: str, quote: str) -> str:
     return text if quote else f'"{text}"'
 
 
-INLINE = frozenset(
-    {
-        "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del",
-        "dfn", "em", "font", "i", "img", "ins", "kbd", "mark", "math", "nobr", "q", "rb", "rp",
-        "rt", "rtc", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time",
-        "tt", "u", "var", "wbr",
-    }
-)  # fmt: skip
+_INLINE = """
+a abbr acronym b bdi bdo big br cite code data del dfn em font i img ins kbd mark math nobr q
+rb rp rt rtc ruby s samp small span strike strong sub sup time tt u var wbr
+"""
+INLINE = frozenset(_INLINE.split())
 """Elements inside a sentence."""
-BLOCK = frozenset(
-    {
-        "address", "area", "article", "aside", "base", "blockquote", "body", "caption", "center",
-        "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset",
-        "figcaption", "figure", "footer", "form", "frame", "frameset", "h1", "h2", "h3", "h4",
-        "h5", "h6", "head", "header", "hgroup", "hr", "html", "legend", "li", "link", "main",
-        "menu", "meta", "nav", "noframes", "noscript", "ol", "optgroup", "option", "p", "pre",
-        "script", "search", "section", "style", "summary", "table", "tbody", "td", "template",
-        "textarea", "tfoot", "th", "thead", "title", "tr", "ul",
-    }
-)  # fmt: skip
+_BLOCK = """
+address area article aside base blockquote body caption center col colgroup dd details dialog
+dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head
+header hgroup hr html legend li link main menu meta nav noframes noscript ol optgroup option p
+pre script search section style summary table tbody td template textarea tfoot th thead title
+tr ul
+"""
+BLOCK = frozenset(_BLOCK.split())
 """Elements that begin and end a block. All others are inside a sentence."""
 _COMPOUND = frozenset(
     {"audio", "canvas", "datalist", "map", "object", "picture", "select", "svg", "video"}
@@ -191,19 +185,15 @@ _COMPOUND = frozenset(
 """Elements with texts of their own, of which none belongs to the sentence around them."""
 KNOWN = INLINE | BLOCK | _COMPOUND | {"button", "embed", "input", "label", "output", "slot"}
 """Names of elements of HTML."""
-VOID = frozenset(
-    {
-        "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param",
-        "source", "track", "wbr",
-    }
-)  # fmt: skip
+_VOID = """
+area base br col embed hr img input link meta param source track wbr
+"""
+VOID = frozenset(_VOID.split())
 """Elements without content or end tag."""
-PROTECTED = frozenset(
-    {
-        "code", "kbd", "math", "pre", "rp", "rt", "rtc", "samp", "script", "style", "textarea",
-        "tt", "var",
-    }
-)  # fmt: skip
+_PROTECTED = """
+code kbd math pre rp rt rtc samp script style textarea tt var
+"""
+PROTECTED = frozenset(_PROTECTED.split())
 """Elements whose content is not translated."""
 _UNTRANSLATED_CLASS = re.compile(r"(?:^|\s)(?:notranslate|skiptranslate)(?:\s|$)")
 _ICON_CLASS = re.compile(r"(?:^|[\s_-])(?:icons|symbols)(?:[\s_-]|$)")

@@ -8,9 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from mt.documents.html import (
     add_characters,
@@ -42,13 +40,7 @@ _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(?=\S).*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
 _LINE_END = re.compile(r"\r\n?|\n")
-_SHOWN_VALUE = re.compile(
-    r"^(?:title|subtitle|description|summary|excerpt|sidebar_label|tagline)[ \t]*[:=](.*)",
-    re.MULTILINE,
-)
-_ANCHOR_LINK = re.compile(r"(?:\]\(<?|^ {0,3}\[[^\]]+\]:\s*<?|\bhref=[\"']?)#([^)>\s\"']+)", re.M)
-_OWN_ANCHOR = re.compile(r"(?:\{[^{}\n]*#|\b(?:id|name)=[\"']?)([^\"'\s{}>]+)")
-_LINK_TARGET = re.compile(r"\]\([^)]*\)|<[^>]*>")
+_ANCHOR_LINK = re.compile(r"\]\(<?#\w|\bhref=[\"']?#\w")
 _DIRECTIVE = re.compile(r"\{(?!(?:code|math|mermaid|toctree|(?:literal)?include|image)\b)[a-z]")
 
 
@@ -56,17 +48,13 @@ def read_markdown(source: str, options: Options) -> Iterator[Segment | Replaceme
     """Yield the segments of a file, block by block, and what is not translated."""
     front = _FRONT_MATTER.match(source)
     begin, end = front.end() if front else 0, len(source)
-    for value in _SHOWN_VALUE.finditer(source, 0, begin):
-        if has_letters(value[1]):
-            yield Replacement(0, 0, "", "titles and descriptions in front matter")
+    if has_letters(source[:begin]):
+        yield Replacement(0, 0, "", "blocks of front matter")
     lines = [begin, *(match.end() for match in _LINE_END.finditer(source, begin)), end]
     page = _Page(source, lines, build_parser(), options)
-    headings: list[str] = []
     before = None
     for token in page.parser.parse(source[begin:], page.env):
         if token.map:
-            if before and before.type == "heading_open":
-                headings.append(token.content)
             yield from page.read_block(token, before)
         before = token
     for label, reference in page.env.get("references", {}).items():
@@ -74,21 +62,8 @@ def read_markdown(source: str, options: Options) -> Iterator[Segment | Replaceme
             yield Replacement(end, end, "", "footnotes of one word")
         elif reference["href"] != "#" and has_letters(reference["title"]):
             yield Replacement(end, end, "", "titles of links")
-    for _ in range(_count_dead_links(source, headings)):
-        yield Replacement(end, end, "", "anchors of headings in links")
-
-
-def _count_dead_links(source: str, headings: list[str]) -> int:
-    """Count the links to headings whose anchor changes with the translation."""
-    words = [_LINK_TARGET.sub("", text).strip().lower() for text in headings if has_letters(text)]
-    anchors = {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in words}
-    own = {match[1] for match in _OWN_ANCHOR.finditer(source)}
-    links = [unquote(match[1]) for match in _ANCHOR_LINK.finditer(source)]
-    return sum(
-        link not in own
-        and not anchors.isdisjoint({link.lower(), re.sub(r"-\d+$", "", link.lower())})
-        for link in links
-    )
+    for _ in _ANCHOR_LINK.finditer(source, begin):
+        yield Replacement(end, end, "", "links to anchors, which headings may change")
 
 
 _Frame = tuple[str, str]
@@ -287,7 +262,7 @@ class _Content:
             is_label = markup[2 + len(alt) :] in {"]", "][]"}
             if is_plain and not is_label and has_letters(text):
                 first, last = self._locate(start + 2), self._locate(start + 2 + len(alt))
-                join = make_join(lambda text: _escape(text, 1).replace("|", self.pipe))
+                join = make_join(lambda text: _escape(text).replace("|", self.pipe))
                 yield Segment(
                     first, last, " ".join(text.split()), self.page.source[first:last], join
                 )
@@ -311,13 +286,11 @@ class _Content:
         the markup reads wrong in any case.
         """
         pieces = [*before, *pieces, *after]
-        is_label = any(is_markup and piece[0] in "[]!" for piece, is_markup in pieces)
-        risky = r"[`\\\[\]]" if is_label else r"[`\\]"  # which other readers read differently
-        is_risky = any(not is_markup and re.search(risky, piece) for piece, is_markup in pieces)
+        is_risky = any(not is_markup and re.search(r"[`\\]", piece) for piece, is_markup in pieces)
         kinds, _ = self._read_block("x")
-        for way in sorted(_WAYS, key=lambda way: is_risky and not way[2]):
-            parts = _find_kinds(pieces, swaps=way[0])
-            written = self._write(parts, way, len(parts) - len(after))
+        parts = _find_kinds(pieces)
+        for spaces, is_escaped in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
+            written = self._write(parts, spaces, len(parts) - len(after), is_escaped=is_escaped)
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
             read_kinds, content = self._read_block(inline)
@@ -334,16 +307,18 @@ class _Content:
         inline = next((token.content for token in tokens if token.type == "inline"), "")
         return [token.type for token in tokens], inline
 
-    def _write(self, parts: list[Fragment], way: "_Way", last: int) -> list[str]:
+    def _write(
+        self, parts: list[Fragment], spaces: int, last: int, *, is_escaped: bool
+    ) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
-        _, spaces, escapes = way
         written: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
         ending = "break"
         for index, part in enumerate(parts):
             text, kind = part.markup or "", part.kind if part.text is None else "text"
             if part.text is not None:
-                text = _escape(part.text, escapes).replace("|", self.pipe)
+                text = _escape(part.text) if is_escaped else part.text
+                text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
             at_start = kind == "break"
@@ -363,43 +338,32 @@ def _replace_bars(join: Callable[[Pieces], str], pipe: str) -> Callable[[Pieces]
     return lambda pieces: join(pieces).replace("|", pipe)
 
 
-_Way = tuple[bool, int, int]
-"""Use of `_` for `*` inside `*` and the reverse; spaces between markup, or between all; escapes."""
-_WAYS: list[_Way] = [*product((False, True), range(3), range(2)), (False, 2, 2), (True, 2, 2)]
-_SPECIAL = {1: re.compile(r"[\\`*_\[\]<>&~!#$]"), 2: re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")}
+_WAYS = [(spaces, is_escaped) for is_escaped in (False, True) for spaces in range(3)]
+"""Spaces between text and markup, or between all; escapes."""
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
 
 
-def _escape(text: str, escapes: int) -> str:
-    if escapes:
-        text = _SPECIAL[escapes].sub(r"\\\g<0>", text)
-    if escapes > 1:  # an escaped bracket may begin a formula
-        text = text.replace(r"\[", "&#91;").replace(r"\]", "&#93;")
-    return text
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
-def _find_kinds(pieces: Pieces, *, swaps: bool) -> list[Fragment]:
+def _find_kinds(pieces: Pieces) -> list[Fragment]:
     """Return text and markup with the kind of each."""
     parts: list[Fragment] = []
-    opened: list[tuple[str, str]] = []
+    opened: list[str] = []
     for piece, is_markup in pieces:
         kind: TagKind = "single"
-        mark = written = piece.rstrip(" ")
+        mark = piece.rstrip(" ")
         if is_markup and _EMPHASIS.fullmatch(mark):
-            if opened and opened[-1][0] == mark:
-                kind, written = "close", opened.pop()[1]
-            else:
-                kind = "open"
-                if swaps and opened and opened[-1][1][0] == mark[0]:
-                    written = mark.translate({ord("*"): "_", ord("_"): "*"})
-                opened.append((mark, written))
+            kind = "close" if opened[-1:] == [mark] else "open"
+            opened = opened[:-1] if kind == "close" else [*opened, mark]
         elif is_markup and _BREAK.match(piece):
             kind = "break"
         elif is_markup and piece[0] == "<":
             kind = find_tag_kind(piece)
         elif is_markup and (piece[0] == "]" or piece.endswith("[")):
             kind = "close" if piece[0] == "]" else "open"
-        markup = written + piece[len(mark) :]
-        parts.append(Fragment(0, 0, None if is_markup else piece, kind, markup=markup))
+        parts.append(Fragment(0, 0, None if is_markup else piece, kind, markup=piece))
     return parts
 
 
@@ -439,7 +403,7 @@ def _normalize(parts: Iterable[Fragment]) -> list[str]:
             continue
         markup = (part.markup or "").strip(" ").replace(r"\|", "|")
         if _EMPHASIS.fullmatch(markup):
-            markup = f"{part.kind} {markup.replace('_', '*')}"
+            markup = f"{part.kind} {markup}"
         elif _BREAK.match(part.markup or ""):
             markup = "\n"
         for token in scan(markup):  # an element in another language is one part, or several
