@@ -46,37 +46,27 @@ from mt.files import check_output_files, require_file
 from mt.languages import base_language
 from mt.runs import CONFIG_FILE
 
-
-@dataclass(frozen=True, slots=True)
-class DocumentFormat:
-    """Format of documents."""
-
-    suffixes: tuple[str, ...]
-    """Suffixes of its files."""
-    read: Reader
-    is_markup: bool = False
-    """True if files may declare an encoding, and have references for characters that it lacks."""
-
-
-FORMATS: dict[Format, DocumentFormat] = {
-    "markdown": DocumentFormat((".md", ".markdown", ".mdown", ".mkd", ".mdx"), read_markdown),
-    "html": DocumentFormat((".html", ".htm", ".xhtml"), read_html, is_markup=True),
-    "srt": DocumentFormat((".srt",), partial(read_subtitles, is_vtt=False)),
-    "vtt": DocumentFormat((".vtt",), partial(read_subtitles, is_vtt=True)),
-    "po": DocumentFormat((".po", ".pot"), read_po),
-    "xliff": DocumentFormat((".xlf", ".xliff"), read_xliff, is_markup=True),
-    "tmx": DocumentFormat((".tmx",), read_tmx, is_markup=True),
-    "jsonl": DocumentFormat((".jsonl", ".ndjson"), read_jsonl),
-    "tsv": DocumentFormat((".tsv",), read_tsv),
-    "text": DocumentFormat((".txt",), lambda source, _: read_text(source)),
+FORMATS: dict[Format, tuple[Reader, str]] = {
+    "markdown": (read_markdown, ".md .markdown .mdown .mkd .mdx"),
+    "html": (read_html, ".html .htm .xhtml"),
+    "srt": (partial(read_subtitles, is_vtt=False), ".srt"),
+    "vtt": (partial(read_subtitles, is_vtt=True), ".vtt"),
+    "po": (read_po, ".po .pot"),
+    "xliff": (read_xliff, ".xlf .xliff"),
+    "tmx": (read_tmx, ".tmx"),
+    "jsonl": (read_jsonl, ".jsonl .ndjson"),
+    "tsv": (read_tsv, ".tsv"),
+    "text": (lambda source, _: read_text(source), ".txt"),
 }
-"""All formats: suffixes and reader of each. `mt translate` reads text itself, line by line.
+"""All formats: reader and suffixes of each. `mt translate` reads text itself, line by line.
 
 A new format is a reader, a row in this table, and a word in `Format`. A reader yields `Segment`s in
 the order of the file: the place of a text, the text, and a function that writes its translation in
 the syntax of the format. Everything between segments is copied.
 """
-SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
+_MARKUP = frozenset({"html", "xliff", "tmx"})
+"""Formats that may declare an encoding, and have references for characters that it lacks."""
+SUFFIXES = {suffix: name for name, (_, suffixes) in FORMATS.items() for suffix in suffixes.split()}
 """Format by suffix."""
 MOST_BYTES = 1 << 28
 _BYTE_ORDER_MARK = "\ufeff"
@@ -117,7 +107,7 @@ class SourceDocument:
 
     def read_items(self, options: Options) -> list[Item]:
         """Return the changes of the document in order; raises DataError if it is damaged."""
-        return [*FORMATS[self.format].read(self.text.removeprefix(_BYTE_ORDER_MARK), options)]
+        return [*FORMATS[self.format][0](self.text.removeprefix(_BYTE_ORDER_MARK), options)]
 
     def translate(
         self,
@@ -150,7 +140,7 @@ class SourceDocument:
         yield self._encode(text[end:])
 
     def _encode(self, text: str) -> bytes:
-        errors = "xmlcharrefreplace" if FORMATS[self.format].is_markup else "strict"
+        errors = "xmlcharrefreplace" if self.format in _MARKUP else "strict"
         return text.encode(self.encoding, errors)
 
 
@@ -193,7 +183,7 @@ def _describe_damage(content: bytes) -> str:
 
 def _guess_encodings(content: bytes, format: Format) -> Iterator[str]:
     """Yield the possible encodings of a document, the most certain first."""
-    is_markup = FORMATS[format].is_markup
+    is_markup = format in _MARKUP
     declared = _DECLARED.search(content, 0, _DECLARATION_BYTES) if is_markup else None
     if content[:2] in _UTF16:
         yield _UTF16[content[:2]]

@@ -262,7 +262,9 @@ class _Content:
             is_label = markup[2 + len(alt) :] in {"]", "][]"}
             if is_plain and not is_label and has_letters(text):
                 first, last = self._locate(start + 2), self._locate(start + 2 + len(alt))
-                join = make_join(lambda text: _escape(text).replace("|", self.pipe))
+                join = make_join(
+                    lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
+                )
                 yield Segment(
                     first, last, " ".join(text.split()), self.page.source[first:last], join
                 )
@@ -277,7 +279,8 @@ class _Content:
                     if isinstance(shifted, Replacement):
                         yield shifted
                     elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
-                        yield replace(shifted, join=_replace_bars(shifted.join, pipe))
+                        replace_bars = partial(_join_with_bars, shifted.join, pipe)
+                        yield replace(shifted, join=replace_bars)
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -317,7 +320,7 @@ class _Content:
         for index, part in enumerate(parts):
             text, kind = part.markup or "", part.kind if part.text is None else "text"
             if part.text is not None:
-                text = _escape(part.text) if is_escaped else part.text
+                text = _SPECIAL.sub(r"\\\g<0>", part.text) if is_escaped else part.text
                 text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
@@ -328,23 +331,17 @@ class _Content:
                 else:
                     text = f" {text}"
             written.append(text)
-            is_bounded = ending == "bounded" and kind == "close"
-            is_bounded |= kind == "single" and _BOUNDED.match(text) is not None
-            ending = "bounded" if is_bounded else kind
+            ending = "bounded" if kind == "single" and _BOUNDED.match(text) else kind
         return written
 
 
-def _replace_bars(join: Callable[[Pieces], str], pipe: str) -> Callable[[Pieces], str]:
-    return lambda pieces: join(pieces).replace("|", pipe)
+def _join_with_bars(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) -> str:
+    return join(pieces).replace("|", pipe)
 
 
 _WAYS = [(spaces, is_escaped) for is_escaped in (False, True) for spaces in range(3)]
 """Spaces between text and markup, or between all; escapes."""
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
-
-
-def _escape(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 def _find_kinds(pieces: Pieces) -> list[Fragment]:
@@ -370,7 +367,7 @@ def _find_kinds(pieces: Pieces) -> list[Fragment]:
 def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
     """Test for white space between two pieces, of the kinds `ending` and `kind`.
 
-    An address or formula is `bounded`, with the marks of emphasis after it.
+    An address or formula is `bounded`.
     """
     is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
     is_spaced = before[-1:].isspace() or text[:1].isspace() or not text

@@ -51,7 +51,6 @@ _BODY = re.compile(
     r"([!?=])\1\1[+!*]*\s+\S.*|(?:[!?])\1\1$|\[\^[^\]\s]+\]:(?=$|\s+\S+\s+[^\s\"'(])|:[ \t]+(?=\S)"
 )
 """Mark of a text that is indented below it: of an admonition, a footnote, a definition."""
-_OPTION = re.compile(r":[\w-]+:(?:\s|$)")
 _LONGEST = 300
 _TEXT_INDENT = 4
 
@@ -297,14 +296,12 @@ def _read_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
     if not markup and not _LINE.match(line):
         return False
     if not silent:
-        _push_line(state, line, start, last, end)
+        _push_line(state, line, start, last)
     return True
 
 
-def _push_line(state: "StateBlock", line: str, start: int, last: int, end: int) -> None:
-    """Add lines of markup, and the options below them."""
-    while line[0] == ":" and last < end and _OPTION.match(_get_line(state, last)):
-        last += 1
+def _push_line(state: "StateBlock", line: str, start: int, last: int) -> None:
+    """Add lines of markup."""
     token = state.push("line", "", 0)
     token.content, token.map, token.children = line, [start, last], []
     state.line = last
@@ -320,7 +317,7 @@ def _read_indented(state: "StateBlock", beside: str, start: int, end: int) -> No
         state.bMarks[start] += state.tShift[start] + len(line) - len(beside)
         state.tShift[start], state.sCount[start] = 0, indent
     else:
-        _push_line(state, _get_line(state, start), start, start + 1, end)
+        _push_line(state, _get_line(state, start), start, start + 1)
         first = state.line
     state.blkIndent = indent
     state.push("body_open", "", 1)

@@ -918,3 +918,22 @@ def test_translation_that_would_be_syntax_of_icu_is_refused(
     source = "t\n{n, plural, one {a cat} other {# cats}}"
     result = translated(source.encode(), "tsv", lambda _: translation, column="t").decode()
     assert result == (f"t\n{expected}" if expected else source)
+
+
+@pytest.mark.parametrize(
+    ("limit", "state"),
+    [
+        ("maxwidth='5' size-unit='char'", ""),
+        ("maxwidth='14' size-unit='byte'", ""),
+        ("maxwidth='14' size-unit='char'", "translated"),
+        ("maxwidth='500'", "needs-review-translation"),
+        ("", "translated"),
+    ],
+)
+def test_unit_of_xliff_takes_no_translation_above_its_limit(limit: str, state: str) -> None:
+    source = (
+        f"<xliff version='1.2'><file source-language='en'><trans-unit id='1' {limit}>"
+        "<source>one <g id='1'>two</g></source></trans-unit></file></xliff>"
+    )
+    result = translated(source.encode(), "xliff", lambda _: "für eins zwei.").decode()
+    assert re.findall('<target state="([^"]*)">', result) == [state] * bool(state)

@@ -24,6 +24,7 @@ from mt.documents.segments import (
     Options,
     Replacement,
     TranslatedLine,
+    count_kept,
 )
 from tests.documents.samples import longer, translated
 
@@ -279,6 +280,62 @@ def test_text_that_is_not_translated_is_named() -> None:
         "footnotes of one word": 1,
         "directives in fences": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("format", "whole"),
+    [
+        ("html", "<sup><a href=x>[1]</a></sup>"),
+        ("html", "<i class=icon>&#xf015;</i>"),
+        ("html", "<i class='x material-icons'>home</i>"),
+        ("html", "H<sub>2</sub>O"),
+        ("markdown", "[[2]](#n2)"),
+        ("markdown", "**3**"),
+        ("markdown", "<sup>1</sup>"),
+        ("xliff", "<g id='1'>4</g>"),
+        ("vtt", "<i>2</i>"),
+    ],
+)
+def test_pair_without_letters_is_one_thing(format: Format, whole: str) -> None:
+    around = {
+        "html": "<p>{}</p>",
+        "markdown": "{}\n",
+        "vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n{}\n",
+        "xliff": "<xliff version='1.2'><file source-language='en'><trans-unit id='1'>"
+        "<source>{}</source></trans-unit></file></xliff>",
+    }[format]
+    source = around.format(f"one {whole} two three").encode()
+    for translate in (only("四五六七"), only("Four five six"), str.upper):
+        result = translated(source, format, translate).decode()
+        assert result.count(whole) == source.decode().count(whole) + (format == "xliff")
+
+
+def test_text_in_another_language_stays_and_is_counted() -> None:
+    page = (
+        "<html lang={0} xml:lang='{0}'><p>one <q lang={0}-GB>two</q></p><p lang=de>drei</p>"
+        "<p>four <i xml:lang='fr'>cinq</i></p><img lang=de alt=hund></html>"
+    )
+    result = translated(page.format("en").encode(), "html", str.upper, languages=("en", "de"))
+    expected = page.format('"de"').replace("'\"de\"'", "'de'").replace('"de"-GB', '"de"')
+    for word in ("one", "two", "four"):
+        expected = expected.replace(f">{word}", f">{word.upper()}")
+    assert result.decode() == expected
+    items = read_document(page.format("en").encode(), "html", "x").read_items(
+        Options("x", "en", "de")
+    )
+    assert count_kept(items) == {"texts in other languages": 2}
+    text = "one <span lang=fr>deux</span> three <b lang=en>four</b>\n"
+    assert translated(text.encode(), "markdown", str.upper).decode() == (
+        'ONE <span lang=fr>deux</span> THREE <b lang="de">FOUR</b>\n'
+    )
+
+
+def test_markdown_inside_html_is_markdown() -> None:
+    source = "<div markdown=1>\nsee [it](x) and `c`\n- **one**\n</div>\n\n<p>a `b` **c**</p>\n"
+    expected = source
+    for word in ("see", "it]", "and", "one", "a `", "c*"):
+        expected = expected.replace(word, word.upper())
+    assert translated(source.encode(), "markdown", str.upper).decode() == expected
 
 
 def test_tags_enclose_words_in_proportion() -> None:
