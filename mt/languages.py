@@ -9,31 +9,41 @@ import re
 import unicodedata
 
 _NAMES = """
-af afr Afrikaans, am amh Amharic, ar ara arb Arabic, as asm Assamese, ast Asturian, ay aym Aymara,
-az aze azj Azerbaijani, ba bak Bashkir, be bel Belarusian, bg bul Bulgarian, bho Bhojpuri,
+af afr Afrikaans, am amh Amharic, ar ara arb Arabic, as asm Assamese, ast Asturian, ay aym ayr
+Aymara, az aze azj Azerbaijani, ba bak Bashkir, be bel Belarusian, bg bul Bulgarian, bho Bhojpuri,
 bm bam Bambara, bn ben Bengali, bo bod tib Tibetan, br bre Breton, bs bos Bosnian, ca cat Catalan,
 ceb Cebuano, ckb Central Kurdish, cs ces cze Czech, cv chv Chuvash, cy cym wel Welsh, da dan Danish,
-de deu ger German, dz dzo Dzongkha, el ell gre Greek, en eng English, eo epo Esperanto,
-es spa Spanish, et est ekk Estonian, eu eus baq Basque, fa fas per pes Persian, fi fin Finnish,
-fo fao Faroese, fr fra fre French, ga gle Irish, gd gla Scottish Gaelic, gl glg Galician,
-gn grn Guarani, gu guj Gujarati, ha hau Hausa, he iw heb Hebrew, hi hin Hindi, hr hrv Croatian,
-ht hat Haitian Creole, hu hun Hungarian, hy hye arm Armenian, id ind Indonesian, ig ibo Igbo,
-ii iii Nuosu, is isl ice Icelandic, it ita Italian, ja jpn Japanese, jv jav Javanese,
-ka kat geo Georgian, kk kaz Kazakh, km khm Khmer, kn kan Kannada, ko kor Korean, ku kur Kurdish,
-ky kir Kyrgyz, la lat Latin, lb ltz Luxembourgish, lg lug Ganda, ln lin Lingala, lo lao Lao,
-lt lit Lithuanian, lv lav lvs Latvian, lzh Classical Chinese, mai Maithili, mg mlg plt Malagasy,
-mi mri mao Maori, mk mkd mac Macedonian, ml mal Malayalam, mn mon khk Mongolian, mr mar Marathi,
-ms msa may zsm Malay, mt mlt Maltese, my mya bur Burmese, nb nob Norwegian Bokmål,
-ne nep npi Nepali, nl nld dut Dutch, nn nno Norwegian Nynorsk, no nor Norwegian, ny nya Nyanja,
-oc oci Occitan, om orm gaz Oromo, or ori ory Odia, pa pan Punjabi, pl pol Polish,
-ps pus pbt Pashto, pt por Portuguese, qu que quy Quechua, ro ron rum Romanian, ru rus Russian,
-rw kin Kinyarwanda, sa san Sanskrit, sd snd Sindhi, si sin Sinhala, sk slk slo Slovak,
-sl slv Slovenian, sm smo Samoan, sn sna Shona, so som Somali, sq sqi alb als Albanian,
-sr srp Serbian, st sot Southern Sotho, su sun Sundanese, sv swe Swedish, sw swa swh Swahili,
-ta tam Tamil, te tel Telugu, tg tgk Tajik, th tha Thai, ti tir Tigrinya, tk tuk Turkmen,
-tl tgl fil Tagalog, tn tsn Tswana, tr tur Turkish, tt tat Tatar, ug uig Uyghur, uk ukr Ukrainian,
-ur urd Urdu, uz uzb uzn Uzbek, vi vie Vietnamese, wo wol Wolof, xh xho Xhosa, yi yid ydd Yiddish,
-yo yor Yoruba, yue Cantonese, zh zho chi cmn Chinese, zu zul Zulu
+de deu ger German, dz dzo Dzongkha, el ell gre Greek, en eng English, eo epo Esperanto, es spa
+Spanish, et est ekk Estonian, eu eus baq Basque, fa fas per pes Persian, fi fin Finnish, fo fao
+Faroese, fr fra fre French, ga gle Irish, gd gla Scottish Gaelic, gl glg Galician, gn grn Guarani,
+gu guj Gujarati, ha hau Hausa, he iw heb Hebrew, hi hin Hindi, hr hrv Croatian, ht hat Haitian
+Creole, hu hun Hungarian, hy hye arm Armenian, id ind Indonesian, ig ibo Igbo, ii iii Nuosu, is isl
+ice Icelandic, it ita Italian, ja jpn Japanese, jv jav Javanese, ka kat geo Georgian, kk kaz Kazakh,
+km khm Khmer, kn kan Kannada, ko kor Korean, ku kur kmr Kurdish, ky kir Kyrgyz, la lat Latin, lb ltz
+Luxembourgish, lg lug Ganda, ln lin Lingala, lo lao Lao, lt lit Lithuanian, lv lav lvs Latvian, lzh
+Classical Chinese, mai Maithili, mg mlg plt Malagasy, mi mri mao Maori, mk mkd mac Macedonian, ml
+mal Malayalam, mn mon khk Mongolian, mr mar Marathi, ms msa may zsm Malay, mt mlt Maltese, my mya
+bur Burmese, nb nob Norwegian Bokmål, ne nep npi Nepali, nl nld dut Dutch, nn nno Norwegian Nynorsk,
+no nor Norwegian, ny nya Nyanja, oc oci Occitan, om orm gaz Oromo, or ori ory Odia, pa pan Punjabi,
+pl pol Polish, ps pus pbt Pashto, pt por Portuguese, qu que quy Quechua, ro ron rum Romanian, ru rus
+Russian, rw kin Kinyarwanda, sa san Sanskrit, sd snd Sindhi, si sin Sinhala, sk slk slo Slovak, sl
+slv Slovenian, sm smo Samoan, sn sna Shona, so som Somali, sq sqi alb als Albanian, sr srp Serbian,
+st sot Southern Sotho, su sun Sundanese, sv swe Swedish, sw swa swh Swahili, ta tam Tamil, te tel
+Telugu, tg tgk Tajik, th tha Thai, ti tir Tigrinya, tk tuk Turkmen, tl tgl fil Tagalog, tn tsn
+Tswana, tr tur Turkish, tt tat Tatar, ug uig Uyghur, uk ukr Ukrainian, ur urd Urdu, uz uzb uzn
+Uzbek, vi vie Vietnamese, wo wol Wolof, xh xho Xhosa, yi yid ydd Yiddish, yo yor Yoruba, yue
+Cantonese, zh zho chi cmn Chinese, zu zul Zulu, ace Acehnese, acm Mesopotamian Arabic, acq
+Ta'izzi-Adeni Arabic, aeb Tunisian Arabic, ajp South Levantine Arabic, ak aka Akan, apc North
+Levantine Arabic, ars Najdi Arabic, ary Moroccan Arabic, arz Egyptian Arabic, awa Awadhi, azb South
+Azerbaijani, ban Balinese, bem Bemba, bjn Banjar, bug Buginese, cjk Chokwe, crh Crimean Tatar, dik
+Dinka, dyu Dyula, ee ewe Ewe, fj fij Fijian, fon Fon, fur Friulian, fuv Nigerian Fulfulde, hne
+Chhattisgarhi, ilo Ilocano, kab Kabyle, kac Jingpho, kam Kamba, kbp Kabiyè, kea Kabuverdianu, kg kon
+Kikongo, ki kik Kikuyu, kmb Kimbundu, knc Kanuri, ks kas Kashmiri, li lim Limburgish, lij Ligurian,
+lmo Lombard, ltg Latgalian, lua Luba-Kasai, luo Luo, lus Mizo, mag Magahi, min Minangkabau, mni
+Meitei, mos Mossi, nso Northern Sotho, nus Nuer, pag Pangasinan, pap Papiamento, prs Dari, rn run
+Rundi, sat Santali, sc srd Sardinian, scn Sicilian, sg sag Sango, shn Shan, ss ssw Swati, szl
+Silesian, taq Tamasheq, tpi Tok Pisin, ts tso Tsonga, tum Tumbuka, tw twi Twi, tzm Central Atlas
+Tamazight, umb Umbundu, vec Venetian, war Waray
 """
 """Codes of each language, the shortest first, and its English name.
 

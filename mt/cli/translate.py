@@ -97,7 +97,7 @@ def translate(
     checked = decoding_only(overrides)
     from mt.documents.document import DocumentJob, find_format, translate_document
 
-    kind = format or find_format(file)
+    kind = format or find_format(file, run, checked)
     for_text = {
         "--json": json,
         "--n-best": n_best,

@@ -3,14 +3,14 @@
 import codecs
 import logging
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, islice, tee
 from pathlib import Path
 
+from mt.config.loading import load_config
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
 from mt.data.glossary import read_terms
 from mt.decoding.alignment import Link
@@ -42,62 +42,31 @@ from mt.documents.segments import (
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, require_file
+from mt.languages import base_language
+from mt.runs import CONFIG_FILE
 
-
-@dataclass(frozen=True, slots=True)
-class DocumentFormat:
-    """Format of documents."""
-
-    suffixes: tuple[str, ...]
-    """Suffixes of its files."""
-    read: Reader
-    is_markup: bool = False
-    """True if files may declare an encoding, and have references for characters that it lacks."""
-
-
-FORMATS: dict[Format, DocumentFormat] = {
-    "markdown": DocumentFormat(
-        (".md", ".markdown", ".mdown", ".mkd", ".mdx"), lambda source, _: read_markdown(source)
-    ),
-    "html": DocumentFormat(
-        (".html", ".htm", ".xhtml"), lambda source, _: read_html(source), is_markup=True
-    ),
-    "srt": DocumentFormat((".srt",), partial(read_subtitles, is_vtt=False)),
-    "vtt": DocumentFormat((".vtt",), partial(read_subtitles, is_vtt=True)),
-    "po": DocumentFormat((".po", ".pot"), read_po),
-    "xliff": DocumentFormat((".xlf", ".xliff"), read_xliff, is_markup=True),
-    "tmx": DocumentFormat((".tmx",), read_tmx, is_markup=True),
-    "jsonl": DocumentFormat((".jsonl", ".ndjson"), read_jsonl),
-    "tsv": DocumentFormat((".tsv",), read_tsv),
-    "text": DocumentFormat((".txt",), lambda source, _: read_text(source)),
+FORMATS: dict[Format, tuple[Reader, str]] = {
+    "markdown": (read_markdown, ".md .markdown .mdown .mkd .mdx"),
+    "html": (read_html, ".html .htm .xhtml"),
+    "srt": (partial(read_subtitles, is_vtt=False), ".srt"),
+    "vtt": (partial(read_subtitles, is_vtt=True), ".vtt"),
+    "po": (read_po, ".po .pot"),
+    "xliff": (read_xliff, ".xlf .xliff"),
+    "tmx": (read_tmx, ".tmx"),
+    "jsonl": (read_jsonl, ".jsonl .ndjson"),
+    "tsv": (read_tsv, ".tsv"),
+    "text": (lambda source, _: read_text(source), ".txt"),
 }
-"""All formats: suffixes and reader of each. `mt translate` reads text itself, line by line.
+"""All formats: reader and suffixes of each. `mt translate` reads text itself, line by line.
 
 A new format is a reader, a row in this table, and a word in `Format`. A reader yields `Segment`s in
 the order of the file: the place of a text, the text, and a function that writes its translation in
 the syntax of the format. Everything between segments is copied.
 """
-SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
+_MARKUP = frozenset({"html", "xliff", "tmx"})
+"""Formats that may declare an encoding, and have references for characters that it lacks."""
+SUFFIXES = {suffix: name for name, (_, suffixes) in FORMATS.items() for suffix in suffixes.split()}
 """Format by suffix."""
-_STRUCTURED = """
-json json5 jsonc jsonld geojson arb xcstrings webmanifest yaml yml toml ini cfg conf properties xml
-xsd xsl xslt svg rss atom dita ditamap docbook dbk fb2 opf ncx plist resx resw resjson tbx tei osis
-kml gpx ui ts qrc strings stringsdict lang ftl rc nsi nsh wxl isl l10n catkeys sdlxliff mqxliff
-mxliff txlf txml ttx csv tab psv ass ssa sub sbv ttml dfxp stl smi sami lrc scc srv srv1 srv2 srv3
-usf itt rst adoc asciidoc textile org wiki mediawiki creole pod texi texinfo tex ltx latex sty bib
-typ rmd qmd ipynb sgm sgml shtml xht mhtml mht fodt eml mbox ics vcf php asp aspx jsp css scss sass
-less js mjs cjs jsx tsx vue svelte astro py pyi rb go rs java kt swift c h cc cpp hpp sql dart scala
-bat cmd ps1 bash zsh erb ejs haml slim pug twig liquid hbs handlebars mustache njk jinja jinja2 j2
-tmpl tpl gradle cmake proto graphql diff patch conllu conll
-"""
-"""Suffixes of text whose keys, markup or code would be translated or lost line by line."""
-_BINARY = """
-doc docx docm dotx odt ott rtf pdf epub mobi azw azw3 djvu wpd xls xlsx xlsm xlsb ods ppt pptx pptm
-odp idml indd mqxlz sdlppx gmo qm png jpg jpeg gif bmp tif tiff webp ico heic avif psd eps mp3 mp4
-m4a m4v mkv webm wav ogg flac avi mov wmv mpg mpeg aac zip tar tgz tbz tbz2 txz 7z rar jar war apk
-aab ipa lz lzma lz4 cab deb rpm iso dmg whl gem parquet arrow feather npy npz pth safetensors ckpt
-pkl pickle h5 hdf5 onnx sqlite sqlite3 avro orc rds exe dll dylib pyc wasm woff woff2 ttf otf
-"""
 MOST_BYTES = 1 << 28
 _BYTE_ORDER_MARK = "\ufeff"
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -106,27 +75,25 @@ _DECLARATION_BYTES = 4096
 _logger = logging.getLogger(__name__)
 
 
-def find_format(path: Path | None) -> Format:
-    """Return the format of a file by its suffix; `text` for unknown ones and for stdin.
+def find_format(path: Path | None, run: Path, overrides: Sequence[str] = ()) -> Format:
+    """Return the format of a file by its suffix; `text` without one and for stdin.
 
-    Raises UserError for the suffix of a known format that is not read.
+    The source language of the run's model is a suffix of text too, as in `test.en`. Raises
+    UserError for any other suffix.
     """
     if path is None:
         return "text"
-    suffixes = [suffix.lower().rstrip("~") for suffix in path.suffixes]
-    if suffixes[-1:] and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    suffix = suffixes[-1] if suffixes else ""
-    hint = ""
-    if suffix.removeprefix(".") in _STRUCTURED.split():
-        hint = "`--format text` translates it line by line, markup included"
-    elif suffix.removeprefix(".") in _BINARY.split():
-        hint = "convert it to one of them"
-    if hint:
-        raise UserError(
-            f"{path}: {suffix} is not supported; known are {', '.join(SUFFIXES)}; {hint}"
-        )
-    return SUFFIXES.get(suffix, "text")
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    suffix = plain.suffix.lower()
+    if suffix in {"", *SUFFIXES}:
+        return SUFFIXES.get(suffix, "text")
+    language = load_config(run / CONFIG_FILE, overrides=overrides).direction.source
+    if base_language(suffix[1:]) == base_language(language):
+        return "text"
+    raise UserError(
+        f"{path}: unknown suffix {suffix}; known are {', '.join(SUFFIXES)} and .{language}; "
+        "`--format text` translates any text line by line"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,27 +104,26 @@ class SourceDocument:
     encoding: str
     format: Format
 
-    def read_items(self, options: Options) -> Iterator[Item]:
-        """Yield the changes of the document lazily; raises DataError if it is damaged."""
-        return FORMATS[self.format].read(self.text.removeprefix(_BYTE_ORDER_MARK), options)
+    def read_items(self, options: Options) -> list[Item]:
+        """Return the changes of the document in order; raises DataError if it is damaged."""
+        return [*FORMATS[self.format][0](self.text.removeprefix(_BYTE_ORDER_MARK), options)]
 
     def translate(
         self,
-        options: Options,
+        items: Iterable[Item],
         translate: Callable[[Iterator[DocumentText]], Iterator[TranslatedLine]],
         refuse: Callable[[range, str], None] = lambda _numbers, _reason: None,
     ) -> Iterator[bytes]:
-        """Yield the document with the translation of each text, in order.
+        """Yield the document with the translation of each text of its items, in order.
 
         `translate` may read ahead; it returns one line for each text. An item with a refused
         translation keeps its source: `refuse` gets the numbers of its texts and the reason.
         """
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
         yield self._encode(self.text[: len(self.text) - len(text)])
-        reading, writing = tee(self.read_items(options))
-        translations = translate(part for item in reading for part in item.texts)
+        translations = translate(part for item in items for part in item.texts)
         end, text_number = 0, 1
-        for item in writing:
+        for item in items:
             assert item.start >= end, "items are in order"
             lines = list(islice(translations, len(item.texts)))
             try:
@@ -173,7 +139,7 @@ class SourceDocument:
         yield self._encode(text[end:])
 
     def _encode(self, text: str) -> bytes:
-        errors = "xmlcharrefreplace" if FORMATS[self.format].is_markup else "strict"
+        errors = "xmlcharrefreplace" if self.format in _MARKUP else "strict"
         return text.encode(self.encoding, errors)
 
 
@@ -216,7 +182,7 @@ def _describe_damage(content: bytes) -> str:
 
 def _guess_encodings(content: bytes, format: Format) -> Iterator[str]:
     """Yield the possible encodings of a document, the most certain first."""
-    is_markup = FORMATS[format].is_markup
+    is_markup = format in _MARKUP
     declared = _DECLARED.search(content, 0, _DECLARATION_BYTES) if is_markup else None
     if content[:2] in _UTF16:
         yield _UTF16[content[:2]]
@@ -268,14 +234,13 @@ def translate_document(
     if below is not None:
         translator.require_calibration("--fuzzy-below")
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
-    total = _count_texts(document, options)
-    if not total:
-        _logger.warning("%s: has no text to translate", name)
+    items = document.read_items(options)
+    text_count = _check_texts(items, name)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
         rows, found = list[str](), 0
-        bar = stack.enter_context(progress_bar(job.input, texts=total))
+        bar = stack.enter_context(progress_bar(job.input, texts=text_count))
 
         def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
             nonlocal found
@@ -295,10 +260,10 @@ def translate_document(
             for number in numbers:
                 rows[number - 1] = f"{number}\tkept\t{reason}\t\n"
 
-        out.writelines(document.translate(options, translate, refuse))
+        out.writelines(document.translate(items, translate, refuse))
         if report is not None:
             report.writelines(row.encode() for row in rows)
-        if job.glossary and total and not found:
+        if job.glossary and text_count and not found:
             _logger.warning("%s: none of its source terms is in the texts", job.glossary)
 
 
@@ -314,20 +279,22 @@ def _check_options(job: DocumentJob) -> None:
             raise UserError(f"`{name}` is for {meant}, the format is {job.format}")
 
 
-def _count_texts(document: SourceDocument, options: Options) -> int:
+def _check_texts(items: Sequence[Item], name: str) -> int:
     """Return the number of texts to translate; log the number of those that stay as they are."""
-    total, kept = 0, Counter[str]()
-    for item in count_kept(document.read_items(options), kept):
-        total += len(item.texts)
-        if any(len(text.text) > LONGEST_LINE for text in item.texts):
+    texts = [text.text for item in items for text in item.texts]
+    for number, text in enumerate(texts, start=1):
+        if len(text) > LONGEST_LINE:
             raise DataError(
-                f"{options.name}: text {total} has more than {LONGEST_LINE:,} characters; divide it"
+                f"{name}: text {number} has more than {LONGEST_LINE:,} characters; divide it"
             )
+    for item in items:
         if isinstance(item, Replacement) and item.note:
-            _logger.info("%s: %s", options.name, item.note)
-    if kept:
-        _logger.info("%s: not translated: %s", options.name, format_kept(kept))
-    return total
+            _logger.info("%s: %s", name, item.note)
+    if kept := count_kept(items):
+        _logger.info("%s: not translated: %s", name, format_kept(kept))
+    if not texts:
+        _logger.warning("%s: has no text to translate", name)
+    return len(texts)
 
 
 def translate_texts(

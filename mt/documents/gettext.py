@@ -31,10 +31,11 @@ _EMPTY = re.compile(r'^[ \t]*msgstr(?:\[0\])?[ \t]*""\s*+(?!")', re.MULTILINE)
 _MANY = 5
 """A form for more numbers up to 1,000 than this needs all placeholders for msgfmt."""
 _FORMULAS = """
-1; 0: ay bo dz id ja jv km ko lo ms my su th vi wo yo zh
-2; n > 1: ak am as bho bn br fa fil fr gu hi kn ln mg mi oc pa pt_br si tg ti tl tr uz zu
-2; n != 1: af ast az ba bg ca ckb da de el en eo es et eu fi fo fy gl gn ha he ht hu hy ia it ka kk
- ku ky lb lg ml mn mr nb ne nl nn no ny om or ps pt rw sd sn so sq st sv sw ta te tk tn tt ug ur xh
+1; 0: ay bo dz id ja jv km ko ky lo ms my su th tt uz vi wo yo zh
+2; n > 1: ak am as bho br fa fil fr gu kn ln mg mi oc pt_br si ti tl tr zu
+2; n != 1: af ast az ba bg bn ca ckb da de el en eo es et eu fi fo fy gl gn ha he hi ht hu hy ia it
+ ka kk ku lb lg ml mn mr nb ne nl nn no ny om or pa ps pt rw sd sn so sq st sv sw ta te tg tk tn ug
+ ur xh
 2; n%10==1 && n%100!=11 ? 0 : 1: is mk
 3; n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2: lv
 3; n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2: lt
@@ -86,14 +87,14 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
     line if the file is damaged, of another language, or has a charset other than UTF-8.
     """
     line_end = "\r\n" if "\r\n" in source else "\n"
-    messages = read_messages(source, options.name)
+    messages = [*read_messages(source, options.name)]
     header = next((message for message in messages if message.is_header), None)
     has_plurals = re.search(r"^[ \t]*msgid_plural\b", source, re.MULTILINE) is not None
     catalogue = _read_header(header, options, has_plurals=has_plurals)
     written = _quote(catalogue.header, line_end)
     if header is None and _EMPTY.search(source):
         yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
-    for message in read_messages(source, options.name):
+    for message in messages:
         if not message.forms:
             raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
         if message.is_header:

@@ -1,16 +1,25 @@
 """HTML pages, and the scanner of HTML and XML that keeps the place of each tag and attribute."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from html import unescape
 from typing import Literal
 
 from mt.data.placeholders import GENERAL
-from mt.documents.segments import SPACE, Fragment, Segment, SegmentBuilder, has_letters, make_join
+from mt.documents.segments import (
+    SPACE,
+    Fragment,
+    Options,
+    Replacement,
+    Segment,
+    SegmentBuilder,
+    has_letters,
+    make_join,
+)
 from mt.documents.tags import TagKind
-from mt.languages import FINAL_MARKS
+from mt.languages import FINAL_MARKS, base_language
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,56 +164,49 @@ def escape_value(text: str, quote: str) -> str:
     return text if quote else f'"{text}"'
 
 
-INLINE = frozenset(
-    {
-        "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del",
-        "dfn", "em", "font", "i", "img", "ins", "kbd", "mark", "math", "nobr", "q", "rb", "rp",
-        "rt", "rtc", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time",
-        "tt", "u", "var", "wbr",
-    }
-)  # fmt: skip
+_INLINE = """
+a abbr acronym b bdi bdo big br cite code data del dfn em font i img ins kbd mark math nobr q
+rb rp rt rtc ruby s samp small span strike strong sub sup time tt u var wbr
+"""
+INLINE = frozenset(_INLINE.split())
 """Elements inside a sentence."""
-_BLOCK = frozenset(
-    {
-        "address", "area", "article", "aside", "base", "blockquote", "body", "caption", "center",
-        "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset",
-        "figcaption", "figure", "footer", "form", "frame", "frameset", "h1", "h2", "h3", "h4",
-        "h5", "h6", "head", "header", "hgroup", "hr", "html", "legend", "li", "link", "main",
-        "menu", "meta", "nav", "noframes", "noscript", "ol", "optgroup", "option", "p", "pre",
-        "script", "search", "section", "style", "summary", "table", "tbody", "td", "template",
-        "textarea", "tfoot", "th", "thead", "title", "tr", "ul",
-    }
-)  # fmt: skip
-"""Elements that begin and end a block. All others are inside a sentence if text is beside them."""
+_BLOCK = """
+address area article aside base blockquote body caption center col colgroup dd details dialog
+dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head
+header hgroup hr html legend li link main menu meta nav noframes noscript ol optgroup option p
+pre script search section style summary table tbody td template textarea tfoot th thead title
+tr ul
+"""
+BLOCK = frozenset(_BLOCK.split())
+"""Elements that begin and end a block. All others are inside a sentence."""
 _COMPOUND = frozenset(
     {"audio", "canvas", "datalist", "map", "object", "picture", "select", "svg", "video"}
 )
 """Elements with texts of their own, of which none belongs to the sentence around them."""
-KNOWN = INLINE | _BLOCK | _COMPOUND | {"button", "embed", "input", "label", "output", "slot"}
+KNOWN = INLINE | BLOCK | _COMPOUND | {"button", "embed", "input", "label", "output", "slot"}
 """Names of elements of HTML."""
-VOID = frozenset(
-    {
-        "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param",
-        "source", "track", "wbr",
-    }
-)  # fmt: skip
+_VOID = """
+area base br col embed hr img input link meta param source track wbr
+"""
+VOID = frozenset(_VOID.split())
 """Elements without content or end tag."""
-PROTECTED = frozenset(
-    {
-        "code", "kbd", "math", "pre", "rp", "rt", "rtc", "samp", "script", "style", "textarea",
-        "tt", "var",
-    }
-)  # fmt: skip
+_PROTECTED = """
+code kbd math pre rp rt rtc samp script style textarea tt var
+"""
+PROTECTED = frozenset(_PROTECTED.split())
 """Elements whose content is not translated."""
-_UNTRANSLATED_CLASSES = {"notranslate", "skiptranslate"}
-_OPENING = re.compile(r"<([A-Za-z][^\s/>]*)")
+_UNTRANSLATED_CLASS = re.compile(r"(?:^|\s)(?:notranslate|skiptranslate)(?:\s|$)")
+_ICON_CLASS = re.compile(r"(?:^|[\s_-])(?:icons|symbols)(?:[\s_-]|$)")
+"""Class of an inline element whose text is the name of an icon, such as `material-icons`."""
+_LANGUAGES = frozenset({"lang", "xml:lang"})
+_TAG = re.compile(r"<[^>]*>")
+_OPENING = re.compile(r"</?([A-Za-z][^\s/>]*)")
 _READING_END = {
     "rt": re.compile(r"</rt\s*>|(?=</?(?:rb|rp|rt|rtc|ruby)[\s/>])", re.IGNORECASE),
     "rp": re.compile(r"</rp\s*>|(?=</?(?:rb|rp|rt|rtc|ruby)[\s/>])", re.IGNORECASE),
     "rtc": re.compile(r"</rtc\s*>|(?=</ruby[\s/>])", re.IGNORECASE),
 }
 """End of a reading; its end tag may be missing."""
-_LINK = re.compile(r"</?a[\s>]", re.IGNORECASE)
 LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
 _LABELLED = frozenset({"option", "optgroup", "track"})
@@ -213,130 +215,133 @@ _DESCRIPTIONS = re.compile(r"description|(?:og|twitter):(?:title|description|ima
 """Names of the metadata that are sentences for readers."""
 
 
-def read_html(source: str) -> Iterator[Segment]:
-    """Yield the segments of a page, or of a part of one."""
-    is_xml = source.lstrip().startswith("<?xml")
-    return _read_part(source, 0, len(source), find_inline(source, is_xml=is_xml), is_xml=is_xml)
+_AddText = Callable[[SegmentBuilder, int, int], None]
 
 
-def _read_part(
-    source: str, start: int, end: int, inline: set[int], *, is_xml: bool
-) -> Iterator[Segment]:
-    """Yield the segments of a page or of the content of an element.
+def read_html(
+    source: str, options: Options, add_text: _AddText = add_characters
+) -> Iterator[Segment | Replacement]:
+    """Yield the segments of a page, or of a part of one, and what is in other languages.
 
-    `inline` has the places of the tags of other elements than `INLINE` inside a sentence.
+    `add_text` adds the text between two tags to a builder.
     """
-    builder = SegmentBuilder(source, make_join(escape_text))
-    finish = partial(_finish, builder)
-    tokens = scan(source, start)
-    line = ""
-    while (token := next(tokens, None)) and token.start < end:
-        if token.kind == "text":
-            add_characters(builder, token.start, token.end)
-            line = source[token.start : token.end].strip(SPACE) or line
-            continue
-        is_inline = (
-            token.kind in {"cdata", "other"} or token.name in INLINE or token.start in inline
+    page = _Page(source, options, add_text, is_xml=source.lstrip().startswith("<?xml"))
+    return page.read(0, len(source))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Page, and the properties of its reader."""
+
+    source: str
+    options: Options
+    add_text: _AddText
+    is_xml: bool
+
+    def read(self, start: int, end: int) -> Iterator[Segment | Replacement]:
+        """Yield the segments of a part of the page."""
+        builder = SegmentBuilder(self.source, make_join(escape_text))
+        tokens = scan(self.source, start)
+        line = ""
+        while (token := next(tokens, None)) and token.start < end:
+            if token.kind == "text":
+                self.add_text(builder, token.start, token.end)
+                line = self.source[token.start : token.end].strip(SPACE) or line
+                continue
+            kind, tag_end, inner, tokens = self._read_tag(token, tokens)
+            if token.name == "br":
+                if not line or LAST_MARK.search(line):
+                    yield from _finish(builder)
+                kind, line = "break", ""
+            if token.name in BLOCK:
+                yield from _finish(builder)
+                yield from inner
+                line = ""
+            else:
+                builder.add_tag(token.start, tag_end, kind, inner)
+        yield from _finish(builder)
+
+    def _read_tag(
+        self, token: MarkupToken, tokens: Iterator[MarkupToken]
+    ) -> tuple[TagKind, int, tuple[Segment | Replacement, ...], Iterator[MarkupToken]]:
+        """Return the kind, the end and the texts of a tag or closed element, and what follows."""
+        inner = tuple(read_attributes(self.source, token, self.options))
+        is_element = token.kind == "open" or (token.kind == "empty" and not self.is_xml)
+        is_kept = is_element and is_protected(self.source, token, self.options)
+        if is_kept or (is_element and token.name in _COMPOUND):
+            end, tokens = skip_element(self.source, token, tokens, is_xml=self.is_xml)
+            inner = () if is_kept else (*inner, *self.read(token.end, end))
+            if is_foreign(self.source, token, self.options):
+                content = self.source[token.end : end]
+                inner = (Replacement(token.start, token.start, "", find_foreign(content)),)
+            return "single", end, inner, tokens
+        is_open = is_element and token.name not in VOID
+        return (
+            "close" if token.kind == "close" else "open" if is_open else "single",
+            token.end,
+            inner,
+            tokens,
         )
-        is_element = token.kind == "open" or (token.kind == "empty" and not is_xml)
-        kind: TagKind = "single"
-        tag_end = token.end
-        inner = tuple(read_attributes(source, token))
-        if is_element and is_protected(source, token):
-            tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
-            inner = ()
-        elif token.name == "br":
-            if not line or LAST_MARK.search(line):
-                yield from finish()
-            kind, line = "break", ""
-        elif is_inline and is_element and token.name in _COMPOUND:
-            tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
-            inner += tuple(_read_part(source, token.end, tag_end, set(), is_xml=is_xml))
-        elif token.kind == "close":
-            kind = "close"
-        elif is_element and token.name not in VOID:
-            kind = "open"
-        if is_inline:
-            builder.add_tag(token.start, tag_end, kind, inner)
-        else:
-            yield from finish()
-            yield from inner
-            line = ""
-    yield from finish()
 
 
-def _finish(builder: SegmentBuilder) -> Iterator[Segment]:
-    """Yield the segments of a block; each link of a list of links, such as a menu, has its own."""
-    fragments, depth = builder.fragments, 0
-    groups: list[list[Fragment]] = []
-    for fragment in fragments:
-        if depth <= 0:
-            groups.append([])
-        groups[-1].append(fragment)
-        is_half = fragment.text is None and fragment.kind in {"open", "close"}
-        if is_half and _LINK.match(builder.source, fragment.start):
-            depth += 1 if fragment.kind == "open" else -1
-        elif not depth and any(map(str.isalnum, fragment.text or "")):
-            groups = [fragments]
-            break
+def _finish(builder: SegmentBuilder) -> Iterator[Segment | Replacement]:
+    """Yield the segments of a block.
+
+    An element that is inside a sentence because of the text beside it, such as a link or a button,
+    has a segment of its own if there is no such text, as in a menu.
+    """
+    parents, has_text, opened = [0], [False], [0]
+    owners: list[int] = []
+    for fragment in builder.fragments:
+        name = _OPENING.match(builder.source, fragment.start) if fragment.text is None else None
+        is_half = name and name[1].lower() not in INLINE - {"a"}
+        owners.append(0)
+        if fragment.text is not None:
+            has_text[opened[-1]] |= any(map(str.isalnum, fragment.text))
+        elif is_half and fragment.kind == "open":
+            owners[-1] = len(parents)
+            parents.append(opened[-1])
+            has_text.append(False)
+            opened.append(owners[-1])
+        elif is_half and fragment.kind == "close" and opened[1:]:
+            owners[-1] = opened.pop()
+    for index in range(1, len(parents)):
+        has_text[index] |= has_text[parents[index]]
+    groups: list[list[Fragment]] = [[]]
+    for fragment, owner in zip(builder.fragments, owners, strict=True):
+        is_border = owner and not has_text[parents[owner]]
+        groups += [[fragment], []] if is_border else []
+        if not is_border:
+            groups[-1].append(fragment)
     for builder.fragments in groups:
         yield from builder.finish()
 
 
-@dataclass(slots=True)
-class _Run:
-    """Content of an element, or of a page, up to the next border of a block."""
-
-    name: str = ""
-    start: int = 0
-    has_letters: bool = False
-    tags: set[int] = field(default_factory=set)
-    """Places of tags that are inside a sentence if there are letters beside them."""
-
-
-def find_inline(source: str, *, is_xml: bool = False) -> set[int]:
-    """Return the places of the tags of elements that are inside a sentence because text is there.
-
-    These are elements that are neither inline nor blocks by their name, such as a button: without
-    a block inside, and with letters beside them up to the borders of blocks.
-    """
-    inline: set[int] = set()
-    names = {match[1].lower() for match in _OPENING.finditer(source)}
-    if names <= INLINE | _BLOCK:
-        return inline
-    runs = [_Run()]
-    tokens = scan(source)
-    while token := next(tokens, None):
-        run = runs[-1]
-        if token.kind == "text":
-            run.has_letters |= has_letters(source[token.start : token.end])
-        elif token.name in INLINE or token.kind in {"cdata", "other"}:
-            continue
-        elif token.kind == "close" and token.name == run.name:
-            runs.pop()
-            inline |= run.tags if run.has_letters else set()
-            runs[-1].tags |= run.tags | {run.start, token.start}
-        elif token.kind == "close" or token.name in _BLOCK:
-            inline.update(*(run.tags for run in runs if run.has_letters))
-            runs = [_Run()]
-        elif token.name in _COMPOUND and token.kind == "open":
-            run.tags.add(token.start)
-            _, tokens = skip_element(source, token, tokens, is_xml=is_xml)
-        elif token.name in VOID or token.kind == "empty":
-            run.tags.add(token.start)
-        else:
-            runs.append(_Run(token.name, token.start))
-    return inline.union(*(run.tags for run in runs if run.has_letters))
-
-
-def is_protected(source: str, token: MarkupToken) -> bool:
+def is_protected(source: str, token: MarkupToken, options: Options | None = None) -> bool:
     """Test for the start tag of an element whose content is not translated."""
     if token.kind not in {"open", "empty"} or token.name in VOID:
         return False
     value = (token.value(source, "translate") or "").lower()
-    classes = (token.value(source, "class") or "").split()
-    is_marked = value == "no" or not _UNTRANSLATED_CLASSES.isdisjoint(classes)
-    return is_marked or (token.name in PROTECTED and value != "yes")
+    classes = token.value(source, "class") or ""
+    return (
+        value == "no"
+        or _UNTRANSLATED_CLASS.search(classes) is not None
+        or (token.name in PROTECTED and value != "yes")
+        or (token.name in INLINE and _ICON_CLASS.search(classes) is not None)
+        or is_foreign(source, token, options)
+    )
+
+
+def is_foreign(source: str, token: MarkupToken, options: Options | None) -> bool:
+    """Test for the start tag of an element in another language than the source."""
+    codes = {token.value(source, name) for name in _LANGUAGES} - {None, "", "und", "mul"}
+    own = base_language(options.source) if options else "und"
+    return own != "und" and any(base_language(code or "") != own for code in codes)
+
+
+def find_foreign(markup: str) -> str:
+    """Return the noun for markup in another language that has letters outside tags, else ""."""
+    return "texts in other languages" if has_letters(_TAG.sub("", markup)) else ""
 
 
 def skip_element(
@@ -360,14 +365,22 @@ def skip_element(
     return end, tokens
 
 
-def read_attributes(source: str, token: MarkupToken) -> Iterator[Segment]:
-    """Yield the attributes of a tag that are shown to readers."""
-    if (token.value(source, "translate") or "").lower() == "no":
+def read_attributes(
+    source: str, token: MarkupToken, options: Options | None = None
+) -> Iterator[Segment | Replacement]:
+    """Yield the attributes of a tag that are shown to readers, and the change of its language."""
+    is_kept = (token.value(source, "translate") or "").lower() == "no"
+    if is_kept or is_foreign(source, token, options):
         return
     for attribute in token.attributes:
         raw = source[attribute.start : attribute.end]
         text = " ".join(unescape(raw).split())
-        if has_letters(text) and _is_shown(source, token, attribute.name):
+        if attribute.name in _LANGUAGES and options and text:
+            target = options.target
+            if target != "und" and base_language(text) != base_language(target):
+                code = escape_value(target.replace("_", "-"), attribute.quote)
+                yield Replacement(attribute.start, attribute.end, code)
+        elif has_letters(text) and _is_shown(source, token, attribute.name):
             join = make_join(partial(escape_value, quote=attribute.quote))
             if attribute.quote and GENERAL.hidden.search(raw):
                 builder = SegmentBuilder(source, join)

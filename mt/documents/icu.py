@@ -205,7 +205,7 @@ class _Message(_Block):
         while match := _SPECIAL.search(self.text, self.place):
             start = self.place = match.start()
             quoted = (_QUOTED_IN_PLURAL if plural else _QUOTED).match(self.text, start)
-            segments: tuple[Segment, ...] = ()
+            segments: tuple[Segment | Replacement, ...] = ()
             if match[0] == "}":
                 break
             if match[0] == "{":
@@ -230,7 +230,7 @@ class _Message(_Block):
         builder.fragments += self.cut(done, end)
         return builder
 
-    def _read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment]:
+    def _read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment | Replacement]:
         """Read an argument, and yield the texts in its branches."""
         if simple := _SIMPLE.match(self.text, self.place):
             self.place = simple.end()

@@ -11,12 +11,11 @@ from html import unescape
 
 from mt.data.placeholders import GENERAL, Syntax
 from mt.documents.html import (
-    INLINE,
+    BLOCK,
     KNOWN,
     REFERENCE,
     VOID,
     MarkupToken,
-    find_inline,
     is_protected,
     read_attributes,
     scan,
@@ -95,7 +94,7 @@ def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
         return
     end = 0
     tags = _find_tags(text)
-    paired, inline = {match[2].lower() for match in tags if match[1]}, find_inline(text)
+    paired = {match[2].lower() for match in tags if match[1]}
     for match in tags:
         if match.start() < end:
             continue
@@ -111,8 +110,7 @@ def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
             attributes = ()
         elif (token.name not in VOID or token.name in paired) and token.kind in {"open", "close"}:
             kind = "open" if token.kind == "open" else "close"
-        is_element = token.name in KNOWN and not (token.name in VOID and token.name in paired)
-        if is_element and token.name not in INLINE and token.start not in inline:
+        if token.name in BLOCK and not (token.name in VOID and token.name in paired):
             yield from finish_message(builder)
             yield from attributes
         else:

@@ -8,13 +8,20 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from mt.documents.html import read_attributes, read_html, scan
-from mt.documents.markdown_parser import Part, build_parser, find_tag_kind, read_parts
+from mt.documents.html import (
+    add_characters,
+    find_foreign,
+    is_foreign,
+    read_attributes,
+    read_html,
+    scan,
+)
+from mt.documents.markdown_parser import build_parser, find_tag_kind, read_parts
 from mt.documents.segments import (
+    Fragment,
+    Options,
     Pieces,
     RefusedTranslationError,
     Replacement,
@@ -33,31 +40,21 @@ _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(?=\S).*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
 _LINE_END = re.compile(r"\r\n?|\n")
-_SHOWN_VALUE = re.compile(
-    r"^(?:title|subtitle|description|summary|excerpt|sidebar_label|tagline)[ \t]*[:=](.*)",
-    re.MULTILINE,
-)
-_ANCHOR_LINK = re.compile(r"(?:\]\(<?|^ {0,3}\[[^\]]+\]:\s*<?|\bhref=[\"']?)#([^)>\s\"']+)", re.M)
-_OWN_ANCHOR = re.compile(r"(?:\{[^{}\n]*#|\b(?:id|name)=[\"']?)([^\"'\s{}>]+)")
-_LINK_TARGET = re.compile(r"\]\([^)]*\)|<[^>]*>")
+_ANCHOR_LINK = re.compile(r"\]\(<?#\w|\bhref=[\"']?#\w")
 _DIRECTIVE = re.compile(r"\{(?!(?:code|math|mermaid|toctree|(?:literal)?include|image)\b)[a-z]")
 
 
-def read_markdown(source: str) -> Iterator[Segment | Replacement]:
+def read_markdown(source: str, options: Options) -> Iterator[Segment | Replacement]:
     """Yield the segments of a file, block by block, and what is not translated."""
     front = _FRONT_MATTER.match(source)
     begin, end = front.end() if front else 0, len(source)
-    for value in _SHOWN_VALUE.finditer(source, 0, begin):
-        if has_letters(value[1]):
-            yield Replacement(0, 0, "", "titles and descriptions in front matter")
+    if has_letters(source[:begin]):
+        yield Replacement(0, 0, "", "blocks of front matter")
     lines = [begin, *(match.end() for match in _LINE_END.finditer(source, begin)), end]
-    page = _Page(source, lines, build_parser())
-    headings: list[str] = []
+    page = _Page(source, lines, build_parser(), options)
     before = None
     for token in page.parser.parse(source[begin:], page.env):
         if token.map:
-            if before and before.type == "heading_open":
-                headings.append(token.content)
             yield from page.read_block(token, before)
         before = token
     for label, reference in page.env.get("references", {}).items():
@@ -65,21 +62,8 @@ def read_markdown(source: str) -> Iterator[Segment | Replacement]:
             yield Replacement(end, end, "", "footnotes of one word")
         elif reference["href"] != "#" and has_letters(reference["title"]):
             yield Replacement(end, end, "", "titles of links")
-    for _ in range(_count_dead_links(source, headings)):
-        yield Replacement(end, end, "", "anchors of headings in links")
-
-
-def _count_dead_links(source: str, headings: list[str]) -> int:
-    """Count the links to headings whose anchor changes with the translation."""
-    words = [_LINK_TARGET.sub("", text).strip().lower() for text in headings if has_letters(text)]
-    anchors = {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in words}
-    own = {match[1] for match in _OWN_ANCHOR.finditer(source)}
-    links = [unquote(match[1]) for match in _ANCHOR_LINK.finditer(source)]
-    return sum(
-        link not in own
-        and not anchors.isdisjoint({link.lower(), re.sub(r"-\d+$", "", link.lower())})
-        for link in links
-    )
+    for _ in _ANCHOR_LINK.finditer(source, begin):
+        yield Replacement(end, end, "", "links to anchors, which headings may change")
 
 
 _Frame = tuple[str, str]
@@ -101,6 +85,7 @@ class _Page:
     lines: list[int]
     """Starts of lines, and the end."""
     parser: "MarkdownIt"
+    options: Options
     env: dict[str, Any] = field(default_factory=dict)
     end: int = 0
     """End of the last block."""
@@ -122,8 +107,10 @@ class _Page:
             yield from self._read_html(token, start, end)
         elif token.type == "fence" and _DIRECTIVE.match(token.info) and has_letters(token.content):
             kept = "directives in fences"
-        elif token.type == "line" and token.content.startswith("*["):
-            kept = "abbreviations"
+        elif (
+            token.type == "line" and has_letters(token.content) and token.content[0] not in "{<$\\"
+        ):
+            kept = "lines of marks"
         if kept:
             yield Replacement(start, start, "", kept)
 
@@ -131,8 +118,7 @@ class _Page:
         """Return the block of a token with inline content, or None if its lines are not found."""
         assert token.map, "inline content has lines"
         kind = before.markup or before.type if before else ""
-        frame = token.meta.get("frame") or _FRAMES.get(kind, ("# ", ""))
-        after = frame[1].partition("\n")[0] if token.meta else ""
+        frame = _FRAMES.get(kind, ("# ", ""))
         places, start = [], 0
         for index, content in enumerate(token.content.split("\n"), start=token.map[0]):
             text = content.strip()
@@ -146,7 +132,7 @@ class _Page:
                 place = match.start() if match else -1
             else:
                 line = self.source[first:last].replace("\0", "\ufffd")
-                place = line.rfind(text + after)
+                place = line.rfind(text)
                 place += first if place >= 0 else 0
             if place < 0:
                 return None
@@ -160,7 +146,7 @@ class _Page:
         around = self.lines[token.map[0] + 1 : token.map[1] + 1]
         has_rule = any(_RULE.match(self.source, start) for start in around)
         pipe = r"\|" if frame == _CELL else "&#124;" if has_rule else "|"
-        return _Content(self.source, token.content, places, self.parser, self.env, frame, pipe)
+        return _Content(self, token.content, places, frame, pipe)
 
     def _read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
         """Yield the segments of a block of HTML or a tag of MDX on a line of its own."""
@@ -168,23 +154,41 @@ class _Page:
         start = max(self.source.find(first, start, end), start)
         text = self.source[start:end]
         is_html = token.type == "html_block"
-        found = read_html(text) if is_html else read_attributes(first, next(scan(first)))
+        found = (
+            read_html(text, self.options, self._add_text)
+            if is_html
+            else read_attributes(first, next(scan(first)), self.options)
+        )
         is_quoted = token.level > 0 and text.split() != token.content.split()
         for segment in found:
-            if segment.raw.startswith("{"):  # an expression of MDX
+            if isinstance(segment, Segment) and segment.raw.startswith("{"):  # of MDX
                 continue
             if is_quoted:
                 yield Replacement(start, start, "", "texts of HTML in quotations")
             else:
                 yield _shift(segment, start)
 
+    def _add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
+        """Add the text between two tags of HTML, which is Markdown."""
+        for part in read_parts(self.parser, builder.source[start:end], self.env, self.options):
+            first, last = start + part.start, start + part.end
+            if part.text is None:
+                builder.add_tag(first, last, part.kind, markup=part.markup)
+            elif part.text == builder.source[first:last]:
+                add_characters(builder, first, last)
+            else:
+                builder.add_text(first, last, part.text)
 
-def _shift(segment: Segment, by: int) -> Segment:
-    """Return a segment of a part of the document that starts at `by`."""
+
+def _shift(segment: Segment | Replacement, by: int) -> Segment | Replacement:
+    """Return a change of a part of the document that starts at `by`."""
+    start, end = segment.start + by, segment.end + by
+    if isinstance(segment, Replacement):
+        return replace(segment, start=start, end=end)
     return replace(
         segment,
-        start=segment.start + by,
-        end=segment.end + by,
+        start=start,
+        end=end,
         tags=tuple(replace(tag, start=tag.start + by) for tag in segment.tags),
         attributes=tuple(_shift(attribute, by) for attribute in segment.attributes),
     )
@@ -198,20 +202,19 @@ _LINK_TITLE = re.compile(r"\s[\"'(][^\n]*[\"')]\s*\)\Z")
 class _Content:
     """Inline content of a block."""
 
-    source: str
+    page: _Page
     content: str
     places: list[tuple[int, int]]
     """Starts of lines, and of the rests of cells after `|`, in the content and the document."""
-    parser: "MarkdownIt"
-    env: dict[str, Any]
     frame: _Frame
     pipe: str
     """Markup of `|`, which makes a table of a line before a rule and cells in a table."""
 
     def read_segment(self) -> Iterator[Segment | Replacement]:
         """Yield the segment of the block, or those of attributes, and what is not translated."""
-        builder = SegmentBuilder(self.source, make_join(str))
-        parts = read_parts(self.parser, self.content, self.env)
+        builder = SegmentBuilder(self.page.source, make_join(str))
+        page = self.page
+        parts = read_parts(page.parser, self.content, page.env, page.options)
         pipe = self.pipe if self.frame == _CELL else "|"
         written: list[tuple[int, int, tuple[str, bool]]] = []
         for part in parts:
@@ -223,12 +226,12 @@ class _Content:
                 builder.add_text(first, last, part.text)
                 continue
             attributes = tuple(self._read_attributes(part.start, content))
-            if kept := _find_untranslated(content, is_read=bool(attributes)):
+            if kept := _find_untranslated(content, page.options, is_read=bool(attributes)):
                 yield Replacement(self.places[0][1], self.places[0][1], "", kept)
             changed = markup if part.markup else None
             builder.add_tag(first, last, part.kind, attributes, markup=changed)
         for segment in builder.finish():
-            if segment.join is not builder.join:  # an attribute
+            if isinstance(segment, Replacement) or segment.join is not builder.join:  # of a tag
                 yield segment
                 continue
             before: Pieces = []
@@ -249,25 +252,35 @@ class _Content:
         start, place_in_document = self.places[line]
         return place_in_document + position - start
 
-    def _read_attributes(self, start: int, markup: str) -> Iterator[Segment]:
+    def _read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
         """Yield the alternative text of an image or the attributes of a tag of HTML."""
         if markup.startswith("![") and markup[2:3] != "[":
             alt = _ALT_END.split(markup[2:], maxsplit=1)[0]
-            parts = read_parts(self.parser, alt, self.env)
+            parts = read_parts(self.page.parser, alt, self.page.env)
             text = "".join(part.text or "" for part in parts)
             is_plain = all(part.text is not None for part in parts) and "\n" not in alt
             is_label = markup[2 + len(alt) :] in {"]", "][]"}
             if is_plain and not is_label and has_letters(text):
                 first, last = self._locate(start + 2), self._locate(start + 2 + len(alt))
-                join = make_join(lambda text: _escape(text, 1).replace("|", self.pipe))
-                yield Segment(first, last, " ".join(text.split()), self.source[first:last], join)
+                join = make_join(
+                    lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
+                )
+                yield Segment(
+                    first, last, " ".join(text.split()), self.page.source[first:last], join
+                )
         elif markup.startswith("<"):
             pipe = "|" if self.pipe == "|" else "&#124;"
-            attributes = (item for tag in scan(markup) for item in read_attributes(markup, tag))
-            for attribute in attributes:
-                if attribute.raw[:1] != "{" and "\n" not in attribute.raw:
-                    by = self._locate(start + attribute.start) - attribute.start
-                    yield replace(_shift(attribute, by), join=_replace_bars(attribute.join, pipe))
+            options = self.page.options
+            if is_foreign(markup, next(scan(markup)), options):
+                return
+            for tag in scan(markup):
+                for change in read_attributes(markup, tag, options):
+                    shifted = _shift(change, self._locate(start + change.start) - change.start)
+                    if isinstance(shifted, Replacement):
+                        yield shifted
+                    elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
+                        replace_bars = partial(_join_with_bars, shifted.join, pipe)
+                        yield replace(shifted, join=replace_bars)
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -276,39 +289,39 @@ class _Content:
         the markup reads wrong in any case.
         """
         pieces = [*before, *pieces, *after]
-        is_label = any(is_markup and piece[0] in "[]!" for piece, is_markup in pieces)
-        risky = r"[`\\\[\]]" if is_label else r"[`\\]"  # which other readers read differently
-        is_risky = any(not is_markup and re.search(risky, piece) for piece, is_markup in pieces)
+        is_risky = any(not is_markup and re.search(r"[`\\]", piece) for piece, is_markup in pieces)
         kinds, _ = self._read_block("x")
-        for way in sorted(_WAYS, key=lambda way: is_risky and not way[2]):
-            parts = _find_kinds(pieces, swaps=way[0])
-            written = self._write(parts, way, len(parts) - len(after))
+        parts = _find_kinds(pieces)
+        for spaces, is_escaped in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
+            written = self._write(parts, spaces, len(parts) - len(after), is_escaped=is_escaped)
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
             read_kinds, content = self._read_block(inline)
             if kinds == read_kinds and _normalize(parts) == _normalize(
                 replace(part, markup=part.markup or content[part.start : part.end])
-                for part in read_parts(self.parser, content, self.env)
+                for part in read_parts(self.page.parser, content, self.page.env)
             ):
                 return "".join(written[len(before) : len(written) - len(after)])
         raise RefusedTranslationError("its inline markup would read otherwise")
 
     def _read_block(self, content: str) -> tuple[list[str], str]:
         """Return the kinds of the tokens of a block with this content, and the content read."""
-        tokens = self.parser.parse(content.join(self.frame), {})
+        tokens = self.page.parser.parse(content.join(self.frame), {})
         inline = next((token.content for token in tokens if token.type == "inline"), "")
         return [token.type for token in tokens], inline
 
-    def _write(self, parts: list[Part], way: "_Way", last: int) -> list[str]:
+    def _write(
+        self, parts: list[Fragment], spaces: int, last: int, *, is_escaped: bool
+    ) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
-        _, spaces, escapes = way
         written: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
         ending = "break"
         for index, part in enumerate(parts):
             text, kind = part.markup or "", part.kind if part.text is None else "text"
             if part.text is not None:
-                text = _escape(part.text, escapes).replace("|", self.pipe)
+                text = _SPECIAL.sub(r"\\\g<0>", part.text) if is_escaped else part.text
+                text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
             at_start = kind == "break"
@@ -318,60 +331,43 @@ class _Content:
                 else:
                     text = f" {text}"
             written.append(text)
-            is_bounded = ending == "bounded" and kind == "close"
-            is_bounded |= kind == "single" and _BOUNDED.match(text) is not None
-            ending = "bounded" if is_bounded else kind
+            ending = "bounded" if kind == "single" and _BOUNDED.match(text) else kind
         return written
 
 
-def _replace_bars(join: Callable[[Pieces], str], pipe: str) -> Callable[[Pieces], str]:
-    return lambda pieces: join(pieces).replace("|", pipe)
+def _join_with_bars(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) -> str:
+    return join(pieces).replace("|", pipe)
 
 
-_Way = tuple[bool, int, int]
-"""Use of `_` for `*` inside `*` and the reverse; spaces between markup, or between all; escapes."""
-_WAYS: list[_Way] = [*product((False, True), range(3), range(2)), (False, 2, 2), (True, 2, 2)]
-_SPECIAL = {1: re.compile(r"[\\`*_\[\]<>&~!#$]"), 2: re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")}
+_WAYS = [(spaces, is_escaped) for is_escaped in (False, True) for spaces in range(3)]
+"""Spaces between text and markup, or between all; escapes."""
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
 
 
-def _escape(text: str, escapes: int) -> str:
-    if escapes:
-        text = _SPECIAL[escapes].sub(r"\\\g<0>", text)
-    if escapes > 1:  # an escaped bracket may begin a formula
-        text = text.replace(r"\[", "&#91;").replace(r"\]", "&#93;")
-    return text
-
-
-def _find_kinds(pieces: Pieces, *, swaps: bool) -> list[Part]:
+def _find_kinds(pieces: Pieces) -> list[Fragment]:
     """Return text and markup with the kind of each."""
-    parts: list[Part] = []
-    opened: list[tuple[str, str]] = []
+    parts: list[Fragment] = []
+    opened: list[str] = []
     for piece, is_markup in pieces:
         kind: TagKind = "single"
-        mark = written = piece.rstrip(" ")
+        mark = piece.rstrip(" ")
         if is_markup and _EMPHASIS.fullmatch(mark):
-            if opened and opened[-1][0] == mark:
-                kind, written = "close", opened.pop()[1]
-            else:
-                kind = "open"
-                if swaps and opened and opened[-1][1][0] == mark[0]:
-                    written = mark.translate({ord("*"): "_", ord("_"): "*"})
-                opened.append((mark, written))
+            kind = "close" if opened[-1:] == [mark] else "open"
+            opened = opened[:-1] if kind == "close" else [*opened, mark]
         elif is_markup and _BREAK.match(piece):
             kind = "break"
         elif is_markup and piece[0] == "<":
             kind = find_tag_kind(piece)
         elif is_markup and (piece[0] == "]" or piece.endswith("[")):
             kind = "close" if piece[0] == "]" else "open"
-        markup = written + piece[len(mark) :]
-        parts.append(Part(0, 0, None if is_markup else piece, kind, markup))
+        parts.append(Fragment(0, 0, None if is_markup else piece, kind, markup=piece))
     return parts
 
 
 def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
     """Test for white space between two pieces, of the kinds `ending` and `kind`.
 
-    An address or formula is `bounded`, with the marks of emphasis after it.
+    An address or formula is `bounded`.
     """
     is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
     is_spaced = before[-1:].isspace() or text[:1].isspace() or not text
@@ -395,24 +391,33 @@ _EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 
 
-def _normalize(parts: Iterable[Part]) -> list[str]:
+def _normalize(parts: Iterable[Fragment]) -> list[str]:
     """Return the text, without white space, and the markup of a block."""
     normalized = [""]
     for part in parts:
         if part.text is not None:
             normalized[-1] += "".join(part.text.split())
-        else:
-            markup = (part.markup or "").strip(" ").replace(r"\|", "|")
-            if _EMPHASIS.fullmatch(markup):
-                markup = f"{part.kind} {markup.replace('_', '*')}"
-            normalized += ["\n" if _BREAK.match(part.markup or "") else markup, ""]
+            continue
+        markup = (part.markup or "").strip(" ").replace(r"\|", "|")
+        if _EMPHASIS.fullmatch(markup):
+            markup = f"{part.kind} {markup}"
+        elif _BREAK.match(part.markup or ""):
+            markup = "\n"
+        for token in scan(markup):  # an element in another language is one part, or several
+            written = markup[token.start : token.end]
+            if token.kind == "text" and markup[0] == "<":
+                normalized[-1] += "".join(written.split())
+            else:
+                normalized += [written, ""]
     return normalized
 
 
-def _find_untranslated(markup: str, *, is_read: bool) -> str:
+def _find_untranslated(markup: str, options: Options, *, is_read: bool) -> str:
     """Return a noun for the text in markup that is not translated, if any."""
+    if markup[0] == "<" and is_foreign(markup, next(scan(markup)), options):
+        return find_foreign(markup)
     if markup.startswith(("[[", "![[")):
-        return "wiki links" if has_letters(markup) else ""
+        return "wiki links" if has_letters(markup.partition("](")[0]) else ""
     if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
         return "alternative texts"
     title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None

@@ -259,7 +259,7 @@ def _read_block(
 
 def _read_cue(
     source: str, lines: list[tuple[int, int]], language: str, *, is_vtt: bool
-) -> Iterator[Segment]:
+) -> Iterator[Item]:
     """Yield the segments of a cue: speakers, and lines that end a sentence, have their own.
 
     The dash or name of a speaker is a tag, as are the marks of a song and the brackets of a note.

@@ -5,12 +5,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
 from mt.documents.tags import Tag, TagKind, place_tags
-from mt.languages import FINAL_MARKS, UNSPACED, written_without_spaces
+from mt.languages import UNSPACED, written_without_spaces
 
 if TYPE_CHECKING:
     from mt.decoding.alignment import Link
@@ -63,8 +63,8 @@ class Segment:
     join: Callable[[Pieces], str]
     """Function that writes text and markup in the syntax of the document."""
     tags: tuple[Tag, ...] = ()
-    attributes: tuple["Segment", ...] = ()
-    """Attributes, or other texts inside the tags, that are translated."""
+    attributes: "tuple[Segment | Replacement, ...]" = ()
+    """Attributes, or other texts inside the tags, that change."""
     syntax: Syntax = GENERAL
     """Syntax of its placeholders; the translation must have the same."""
 
@@ -228,12 +228,15 @@ class Options:
     fuzzy: bool = False
 
 
-def count_kept(items: Iterable[Item], kept: Counter[str]) -> Iterator[Item]:
-    """Yield items, and count the texts that are not offered for translation by their noun."""
+def count_kept(items: Iterable[Item]) -> Counter[str]:
+    """Count the texts that are not offered for translation by their noun."""
+    kept = Counter[str]()
     for item in items:
         if isinstance(item, Replacement) and item.kept:
             kept[item.kept] += 1
-        yield item
+        elif isinstance(item, Segment):
+            kept.update(count_kept(item.attributes))
+    return kept
 
 
 def format_kept(kept: Mapping[str, int]) -> str:
@@ -273,7 +276,8 @@ def _is_letter(text: str, place: int) -> bool:
 
 _SPACES = re.compile(f"[{SPACE}]+")
 _LETTER = re.compile(rf"[^\W_{UNSPACED}]")
-_SYMBOLS = re.compile(rf"[^\w\s{FINAL_MARKS},:;'\"’”»)\]]+")
+_WORD_START = re.compile(rf"[^\W\d_{UNSPACED}]+")
+_WORD_END = re.compile(rf"[^\W\d_{UNSPACED}]+\Z")
 _BARS = re.compile(r"[\s|•·»›→]+")
 _STATEMENT = re.compile(r"\{%|<%(?!=)|\{\{~?(?:[#^/]|else\b|end\b)")
 """Statement of a template, such as `{% if %}`: its place among the others is its meaning."""
@@ -288,7 +292,7 @@ class Fragment:
     end: int
     text: str | None
     kind: TagKind = "single"
-    attributes: tuple[Segment, ...] = ()
+    attributes: tuple[Segment | Replacement, ...] = ()
     markup: str | None = None
     key: str = ""
     """Key of an opening or closing tag that both halves of a pair have; "" for an element."""
@@ -304,16 +308,44 @@ def _find_pairs(fragments: Sequence[Fragment]) -> Iterator[tuple[int, int]]:
             yield opened.pop(), index
 
 
-def _find_symbols(fragments: Sequence[Fragment]) -> set[int]:
-    """Return the indices of texts that are symbols: inside a pair of tags, or bars and arrows."""
-    found: set[int] = set()
-    for index, fragment in enumerate(fragments):
-        text = (fragment.text or "").strip(SPACE)
-        around = fragments[max(index - 1, 0) : index + 2]
-        is_pair = [part.kind for part in around] == ["open", "single", "close"]
-        if text and (_SYMBOLS if is_pair else _BARS).fullmatch(text):
-            found.add(index)
-    return found
+def merge_pairs(fragments: list[Fragment], source: str) -> list[Fragment]:
+    """Return the fragments with one tag in place of a pair around signs, as of `<sup>1</sup>`.
+
+    There are no letters inside such a pair, so that no translation needs its content. Letters on
+    both sides, as in `H<sub>2</sub>O`, belong to the tag.
+    """
+    closings = dict(_find_pairs(fragments))
+    if not closings:
+        return fragments
+    texts = [(part.text or "").strip(SPACE) for part in fragments]
+    signs = [*accumulate(map(bool, texts), initial=0)]
+    others = (
+        has_letters(text) or part.kind in {"ordered", "break"}
+        for text, part in zip(texts, fragments, strict=True)
+    )
+    other = [*accumulate(others, initial=0)]
+    merged: list[Fragment] = []
+    index = 0
+    while index < len(fragments):
+        part, last = fragments[index], closings.get(index, index)
+        if signs[index] < signs[last] and other[index] == other[last]:
+            inside = fragments[index : last + 1]
+            attributes = tuple(attribute for part in inside for attribute in part.attributes)
+            markup = None
+            if any(part.markup for part in inside):
+                markup = "".join(part.markup or source[part.start : part.end] for part in inside)
+            part = Fragment(part.start, inside[-1].end, None, "single", attributes, markup)
+            index = last
+            before, after = merged[-1:], fragments[last + 1 : last + 2]
+            head = _WORD_END.search(before[0].text or "") if before else None
+            tail = _WORD_START.match(after[0].text or "") if after else None
+            if head and tail and not markup:
+                part.start, part.end = part.start - len(head[0]), part.end + len(tail[0])
+                before[0].text, before[0].end = (before[0].text or "")[: head.start()], part.start
+                after[0].text, after[0].start = (after[0].text or "")[tail.end() :], part.end
+        merged.append(part)
+        index += 1
+    return merged
 
 
 @dataclass(slots=True)
@@ -339,7 +371,7 @@ class SegmentBuilder:
         start: int,
         end: int,
         kind: TagKind,
-        attributes: tuple[Segment, ...] = (),
+        attributes: tuple[Segment | Replacement, ...] = (),
         *,
         markup: str | None = None,
         key: str = "",
@@ -357,19 +389,19 @@ class SegmentBuilder:
             start, kind, key = last.start, "single", ""
         self.fragments.append(Fragment(start, end, None, kind, attributes, markup, key))
 
-    def finish(self) -> Iterator[Segment]:
+    def finish(self) -> Iterator[Segment | Replacement]:
         """Yield the segment of the block, if it has letters, without the tags at its ends.
 
-        A pair with one tag at an end is a part of it; one around a symbol is none. Attributes of
-        tags outside are segments of their own.
+        A pair with one tag at an end is a part of it. Attributes of tags outside are segments of
+        their own.
         """
-        fragments = [part for fragment in self.fragments for part in self._split(fragment)]
+        merged = merge_pairs(self.fragments, self.source)
+        fragments = [part for fragment in merged for part in self._split(fragment)]
         self.fragments = []
-        symbols = _find_symbols(fragments)
         filled = [
             index
             for index, fragment in enumerate(fragments)
-            if (fragment.text or "").strip(SPACE) and index not in symbols
+            if (text := (fragment.text or "").strip(SPACE)) and not _BARS.fullmatch(text)
         ]
         if not any(has_letters(fragments[index].text or "") for index in filled):
             for fragment in fragments:

@@ -1,8 +1,9 @@
 """Untranslated units of XLIFF 1.2 and 2, and of TMX."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from html import unescape
 from pathlib import Path
 
 from mt.data.formats import (
@@ -23,6 +24,7 @@ from mt.documents.segments import (
     Entry,
     Item,
     Options,
+    RefusedTranslationError,
     Replacement,
     SegmentBuilder,
     make_join,
@@ -35,6 +37,7 @@ _STATE = re.compile(r"(\sstate=)([\"'])translated\2")
 _NEEDS_REVIEW = r"\1\2needs-review-translation\2"
 _SUBSTATE = r"\1\2translated\2 subState=\2mt:needs-review-translation\2"
 """States of XLIFF 1 and 2; 2 has none, but names of programs within `translated`."""
+_TAG = re.compile("<[^>]*>")
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
@@ -170,8 +173,10 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
         start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
         before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
     is_first = unit.name == "trans-unit"
+    check, is_measured = _find_limit(unit)
     if is_first:
-        tag = _set_attribute(tag, "state", "translated")
+        state = "translated" if is_measured else "needs-review-translation"
+        tag = _set_attribute(tag, "state", state)
     around = before + tag, f"</{_prefix(source, text)}target>"
     segments = _find_segments(*unit.children("seg-source"))
     items: list[Item] = []
@@ -181,7 +186,7 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
         text = unit.children("seg-source")[0]
     else:
         items += _read_content(source, text)
-    for item in _write_copy(source, (unit, text), (start, end), around, items):
+    for item in _write_copy(source, (unit, text), (start, end), around, items, check):
         if not item.texts:
             yield item
         elif is_first:
@@ -191,6 +196,28 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
             tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
             marked = partial(_STATE.sub, _SUBSTATE, count=1)
             yield Entry(source, (Replacement(unit.start, tag_end, tag), item), mark=marked)
+
+
+def _find_limit(unit: XmlElement) -> tuple[Callable[[str], str], bool]:
+    """Return a function that refuses a longer translation than a unit takes.
+
+    The second value is False for a unit of length that cannot be measured, such as the pixel.
+    """
+    attributes = {**unit.around, **unit.attributes}
+    limit, size_unit = attributes.get("maxwidth", ""), attributes.get("size-unit", "pixel")
+    for name, value in attributes.items():
+        if name.endswith(":sizeRestriction"):
+            limit, size_unit = value.rpartition(",")[2].strip(), "char"
+    is_measured = size_unit in {"char", "glyph", "byte"}
+
+    def check(content: str) -> str:
+        text = unescape(_TAG.sub("", content))
+        size = len(text.encode() if size_unit == "byte" else text)
+        if is_measured and limit.isdecimal() and size > int(limit):
+            raise RefusedTranslationError(f"the translation has the size {size}, above {limit}")
+        return content
+
+    return check, is_measured or not limit
 
 
 def _fill_segment(source: str, segment: XmlElement, target: XmlElement | None) -> Iterator[Item]:
@@ -224,6 +251,7 @@ def _write_copy(
     place: tuple[int, int],
     around: tuple[str, str],
     items: Sequence[Item],
+    check: Callable[[str], str] = str,
 ) -> Iterator[Embedded | Replacement]:
     """Yield the copy of an element of a unit with the items inside, and count what stays.
 
@@ -240,7 +268,7 @@ def _write_copy(
         first, last, _ = _places(source, element)
         text = source[first:last]
         yield Embedded(
-            *place, None, text, tuple(items), lambda content: content.join(around), first
+            *place, None, text, tuple(items), lambda content: check(content).join(around), first
         )
 
 

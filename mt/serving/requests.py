@@ -1,7 +1,6 @@
 """Requests: their access, bodies, limits, texts and counters."""
 
 import asyncio
-import collections
 import hmac
 import json
 import re
@@ -23,7 +22,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
-from mt.documents.segments import DocumentText, Options, TranslatedLine, count_kept
+from mt.documents.segments import Options, TranslatedLine, count_kept
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import require_file
 from mt.tables import make_printable
@@ -303,16 +302,15 @@ def read_file(
 
 
 def _find_texts(document: SourceDocument, options: Options) -> RequestText:
-    texts: list[DocumentText] = []
-    kept = collections.Counter[str]()
-    for item in count_kept(document.read_items(options), kept):
-        texts += item.texts
+    items = document.read_items(options)
+    texts = [text for item in items for text in item.texts]
 
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
-        return b"".join(document.translate(options, lambda _: iter(lines), refuse))
+        return b"".join(document.translate(items, lambda _: iter(lines), refuse))
 
     has_tags = any(text.needs_links(options.target) for text in texts)
-    return RequestText(tuple(text.text for text in texts), join, has_tags=has_tags, kept=kept)
+    lines = tuple(text.text for text in texts)
+    return RequestText(lines, join, has_tags=has_tags, kept=count_kept(items))
 
 
 class Metrics:

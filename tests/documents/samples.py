@@ -20,7 +20,7 @@ def translated(
     document = read_document(content, format, "file")
     return b"".join(
         document.translate(
-            options,
+            document.read_items(options),
             lambda texts: (TranslatedLine(translate(text.text)) for text in texts),
             lambda _, reason: None if refused is None else refused.append(reason),
         )

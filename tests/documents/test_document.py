@@ -227,7 +227,8 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
     for _ in range(count):
         text = _plain_text(random)
         document = read_document(text.encode(), "text", "file")
-        assert b"".join(document.translate(options, translate)).decode() == text.upper()
+        items = document.read_items(options)
+        assert b"".join(document.translate(items, translate)).decode() == text.upper()
 
 
 def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from typing import get_args
 import polib
 import pytest
 
+from mt.config.loading import load_config
 from mt.data.formats import READERS as CORPUS_READERS
 from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
 from mt.documents.segments import Format, Options, Replacement
 from mt.errors import DataError, UserError
+from mt.runs import CONFIG_FILE
 from tests.documents.samples import longer, translated
 
 SRT = """1
@@ -767,43 +769,17 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         read_document(b"12345678901", "html", "file")
 
 
-STRUCTURED = [
-    *("json", "JSON", "csv", "xml.gz", "yml", "yaml~", "rst", "strings", "stringsdict", "tex"),
-    *("properties", "ass", "ssa", "resx", "arb", "ts", "toml", "ini", "adoc", "bib", "ftl", "py"),
-]
-BINARY = ["docx", "odt", "pptx", "xlsx", "pdf", "epub", "rtf", "idml", "png", "zip", "tar.gz"]
-
-
-def test_formats_are_found_by_suffix() -> None:
+def test_formats_are_found_by_suffix(finished_run: Path) -> None:
     assert set(get_args(Format)) == set(FORMATS) == set(SUFFIXES.values())
-    names = [
-        "a.MD",
-        "a.tmx.gz",
-        "a.en",
-        "a",
-        "a.b.html",
-        ".gz",
-        "a.mdx",
-        "a.po~",
-        "a.2017",
-        "a.tok",
-    ]
-    assert [find_format(Path(name)) for name in names] == (
-        ["markdown", "tmx", "text", "text", "html", "text", "markdown", "po", "text", "text"]
+    language = load_config(finished_run / CONFIG_FILE).direction.source
+    names = ["a.MD", "a.tmx.gz", f"a.b.{language}", "a", "a.b.html", ".gz", "a.mdx", "a.txt.xz"]
+    assert [find_format(Path(name), finished_run) for name in names] == (
+        ["markdown", "tmx", "text", "text", "html", "text", "markdown", "text"]
     )
-    assert find_format(None) == "text"
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        *((f"a.{suffix}", "`--format text` translates it line by line") for suffix in STRUCTURED),
-        *((f"a.{suffix}", "convert it to one of them") for suffix in BINARY),
-    ],
-)
-def test_suffixes_of_other_formats_are_refused_with_the_known_ones(name: str, hint: str) -> None:
-    with pytest.raises(UserError, match=rf"{name}: .* is not supported; known are \.md.*{hint}"):
-        find_format(Path(name))
+    assert find_format(None, finished_run) == "text"
+    for suffix in ("json", "csv.gz", "yaml~", "usfm", "q7x", "docx", "tar", "2017", "ja"):
+        with pytest.raises(UserError, match=rf"a\.{suffix}: unknown suffix .*; known are \.md, "):
+            find_format(Path(f"a.{suffix}"), finished_run)
 
 
 @pytest.mark.parametrize("format", get_args(Format))
@@ -981,3 +957,22 @@ def test_translation_that_would_be_syntax_of_icu_is_refused(
     source = "t\n{n, plural, one {a cat} other {# cats}}"
     result = translated(source.encode(), "tsv", lambda _: translation, column="t").decode()
     assert result == (f"t\n{expected}" if expected else source)
+
+
+@pytest.mark.parametrize(
+    ("limit", "state"),
+    [
+        ("maxwidth='5' size-unit='char'", ""),
+        ("maxwidth='14' size-unit='byte'", ""),
+        ("maxwidth='14' size-unit='char'", "translated"),
+        ("maxwidth='500'", "needs-review-translation"),
+        ("", "translated"),
+    ],
+)
+def test_unit_of_xliff_takes_no_translation_above_its_limit(limit: str, state: str) -> None:
+    source = (
+        f"<xliff version='1.2'><file source-language='en'><trans-unit id='1' {limit}>"
+        "<source>one <g id='1'>two</g></source></trans-unit></file></xliff>"
+    )
+    result = translated(source.encode(), "xliff", lambda _: "für eins zwei.").decode()
+    assert re.findall('<target state="([^"]*)">', result) == [state] * bool(state)

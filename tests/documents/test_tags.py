@@ -14,9 +14,9 @@ TAG = re.compile(r"<!-- n -->|<code>c</code>|<(?:[^<>']|'[^']*')*>")
 
 def rendered(source: str, translation: str, links: list[Link], format: Format = "html") -> str:
     document = read_document(source.encode(), format, "file")
-    options = Options("file", "en", "de")
+    items = document.read_items(Options("file", "en", "de"))
     translated = TranslatedLine(translation, links)
-    pages = document.translate(options, lambda texts: (translated for _ in texts))
+    pages = document.translate(items, lambda texts: (translated for _ in texts))
     return b"".join(pages).decode()
 
 
@@ -71,7 +71,7 @@ def _tagged(random: Random, depth: int = 0) -> str:
         elif kind < 0.35:
             parts.append(random.choice(["<img src=x>", "<code>c</code>", "<wbr>", "<!-- n -->"]))
         else:
-            words = ["alpha", "über", "don't", "3.5", "你好", "end.", "(x)"]
+            words = ["alpha", "über", "don't", "v3.5", "你好", "end.", "(x)"]
             parts.append(" ".join(random.choices(words, k=random.randint(1, 3))))
     return random.choice(["", " "]).join(parts)
 
