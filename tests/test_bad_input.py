@@ -367,7 +367,6 @@ def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:
 def test_unfinished_run_is_refused_where_its_final_model_is_needed(refused: Refused) -> None:
     Path("run/model.json").unlink()
     for command in (
-        "evaluate run --robustness",
         "compare run corpus/test.de",
         "export run --to ctranslate2 --output new",
         "distill run corpus/test.en --out new",

@@ -64,10 +64,6 @@ def evaluate(
         typer.Option(metavar="N", min=100, help="Add 95 % intervals from N samples, such as 1000."),
     ] = None,
     allow: Allow = None,
-    robustness: Annotated[
-        bool,
-        typer.Option("--robustness", help="With RUN: also score sources with typos, capitals etc."),
-    ] = False,
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate", help="With RUN: learn the confidence of lines from a split."),
@@ -80,7 +76,7 @@ def evaluate(
 
     A run with --sources alone translates them and projects their chrF from the confidence of lines.
     """
-    tasks = {"--robustness": robustness, "--calibrate": calibrate, "--glossary": glossary}
+    tasks = {"--calibrate": calibrate, "--glossary": glossary}
     run_options = {"--split": split, "--set": overrides, **tasks}
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     texts = {"--references": references, "--sources": sources}
@@ -98,11 +94,9 @@ def evaluate(
     if is_run and bool(sources) != bool(references) and not unscored:
         raise UserError("a run is scored on --sources and --references; give both")
     if calibrate or unscored:
-        others = {"--allow": allow, "--robustness": robustness, "--split": unscored and split}
+        others = {"--allow": allow, "--split": unscored and split}
         task = "--calibrate" if calibrate else "--sources without --references"
         _refuse({**scoring, **others, "--glossary": glossary}, task)
-    elif robustness:
-        _refuse({**scoring, "--glossary": glossary}, "--robustness, which scores by BLEU and chrF2")
     from mt.evaluation import calibration
     from mt.evaluation import evaluate as evaluation
 
@@ -126,9 +120,9 @@ def evaluate(
             job=job,
         )
     else:
-        score: Callable[..., Any] = evaluation.evaluate_run
-        if calibrate or robustness:
-            score = calibration.calibrate_run if calibrate else evaluation.evaluate_robustness
+        score: Callable[..., Any] = (
+            calibration.calibrate_run if calibrate else evaluation.evaluate_run
+        )
         result = score(target, split=split, overrides=overrides or (), device=device, job=job)
     record = dumps(result.as_record(), indent=2, ensure_ascii=False)
     typer.echo(record if as_json else result.as_text())

@@ -1,4 +1,4 @@
-"""Evaluation of a run on a split, of its robustness, and of files of translations."""
+"""Evaluation of a run on a split, and of files of translations."""
 
 import logging
 import re
@@ -6,11 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import TextSource, chosen_direction
@@ -29,9 +26,7 @@ from mt.evaluation.passport import (
     passport_beside,
     write_passport,
 )
-from mt.evaluation.robustness import RobustnessCard, make_variants, score_variants
 from mt.evaluation.run_info import (
-    ROBUSTNESS_SUFFIX,
     choose_split,
     read_config,
     render_card,
@@ -50,7 +45,6 @@ from mt.model.device import keep_freed_memory
 from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
-    check_finished,
     export_folder,
     is_exported,
     is_finished,
@@ -251,61 +245,6 @@ def _is_otherwise(line: Translation, plain: str) -> bool:
     return all(other <= max(own) + 1 for other, own in zip(others, counts, strict=True))
 
 
-def evaluate_robustness(
-    run: Path,
-    *,
-    split: str | None = None,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    job: EvaluationJob = EvaluationJob(),
-) -> RobustnessCard:
-    """Translate and score a split of a run and its variants (see `mt.evaluation.robustness`).
-
-    Writes evaluations/SPLIT.robustness.json, the passport, and a folder with the sources and
-    translations of each variant into the run folder. Raises as `evaluate_run` does, and RunError
-    for a run that has not finished.
-    """
-    if not is_exported(run):
-        check_finished(run)
-    opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
-    language = opened.data.target_language
-    variants = make_variants(
-        [pair.source for pair in opened.pairs],
-        [text.lines for text in opened.references],
-        source_language=opened.data.source_language,
-        target_language=language,
-    )
-    folder = opened.output(ROBUSTNESS_SUFFIX).with_suffix("")
-    folder.mkdir(exist_ok=True)
-    stream = opened.translator.stream(line for variant in variants for line in variant.sources)
-    total = sum(len(variant.sources) for variant in variants)
-    progress = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
-    translations: list[Sequence[str]] = []
-    inputs: list[InputPath] = []
-    for variant in variants:
-        lines = [translation.text for translation in islice(progress, len(variant.sources))]
-        sources, hypotheses = (
-            folder / f"{variant.name.replace(' ', '-')}.{side}.txt"
-            for side in ("sources", "hypotheses")
-        )
-        _write_lines(sources, variant.sources)
-        written = _write_lines(hypotheses, lines)
-        if not translations:
-            opened.checks.check_made(written, opened.references, language=language)
-        translations.append(lines)
-        inputs += [("sources", sources), ("hypotheses", hypotheses)]
-
-    def score(lines: Sequence[str], references: Sequence[Sequence[str]]) -> Evaluation:
-        return opened.checks.mark(
-            evaluate(lines, references, target_language=language, tokenizer=opened.tokenizer)
-        )
-
-    card = RobustnessCard(opened.name, score_variants(variants, translations, score))
-    record = {**card.as_record(), "target_language": language}
-    opened.write_passport(opened.output(ROBUSTNESS_SUFFIX), record, inputs, job=job)
-    return card
-
-
 def open_run(
     run: Path, *, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
 ) -> OpenedSplit:
@@ -384,12 +323,12 @@ def with_texts(
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: a name has only letters, digits, `-` and `_`")
     folder = run / EVALUATIONS_FOLDER
-    for passport in (folder / f"{name}.json", folder / f"{name}{ROBUSTNESS_SUFFIX}"):
-        if passport.exists() and not _has_scored(passport, files):
-            raise UserError(f"{passport}: is the score of other texts; {another}")
-    outputs = {resolved(folder / f"{name}.{kind}") for kind in ("hypotheses.txt", "robustness")}
+    passport = folder / f"{name}.json"
+    if passport.exists() and not _has_scored(passport, files):
+        raise UserError(f"{passport}: is the score of other texts; {another}")
+    output = resolved(folder / f"{name}.hypotheses.txt")
     for path in files:
-        if outputs & {resolved(path), resolved(path).parent}:
+        if output == resolved(path):
             raise UserError(f"{path}: the translations would replace this file; {another}")
     direction = chosen_direction(data, decoding.tag, decoding.target_tag)
     source = TextSource(

@@ -43,7 +43,6 @@ from mt.runs import (
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PASSPORT_SUFFIX = ".passport.json"
-ROBUSTNESS_SUFFIX = ".robustness.json"
 _PLACE_KEYS = ("source", "target", "path", "name", "revision")
 """Keys of a corpus that say where it is."""
 
@@ -293,7 +292,7 @@ def _read_tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
 def _read_scores(run: Path, decoding: DecodingConfig, weights: str | None) -> Iterator[ScoredSplit]:
     defaults = decoding.model_dump(mode="json")
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
-        if path.name.endswith((PASSPORT_SUFFIX, ROBUSTNESS_SUFFIX)):
+        if path.name.endswith(PASSPORT_SUFFIX):
             continue
         record = read_json(path, dict[str, Any])
         try:

@@ -1,11 +1,21 @@
-"""Robustness card: scores on perturbed sources, after Belinkov and Bisk 2018 (ICLR)."""
+"""Score a run on changed sources of a split, after Belinkov and Bisk 2018 (ICLR).
 
+    python bench/robustness.py RUN --split test
+
+The sources and translations of each variant are kept in RUN/evaluations/SPLIT.robustness/.
+"""
+
+import argparse
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from random import Random
-from typing import Any
+
+from tqdm import tqdm
 
 from mt.data.augmentation import (
     copied_text,
@@ -14,11 +24,14 @@ from mt.data.augmentation import (
     without_final_mark,
     without_punctuation,
 )
+from mt.errors import run_reporting_errors
+from mt.evaluation.evaluate import EvaluationJob, open_run
 from mt.evaluation.forms import is_tokenized
-from mt.evaluation.scores import Evaluation
+from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import in_upper_case, joiner_of
 from mt.tables import align_columns
 
+METRICS = ("bleu", "chrf")
 SEED, JOINED = 1, 4
 """Seed of each line, with its number; neighbouring lines that `long input` joins."""
 
@@ -102,14 +115,6 @@ class ScoredVariant:
     intact: float | None = None
     """Share of the lines that have the added text unchanged."""
 
-    def as_record(self) -> dict[str, Any]:
-        """Return the scores and their drops as plain data."""
-        record: dict[str, Any] = {"name": self.name, "lines": self.scores.sentences}
-        for key in ("bleu", "chrf"):
-            score, before = getattr(self.scores, key), getattr(self.baseline, key)
-            record[key] = {**score.as_record(), "drop": before.value - score.value}
-        return record | {"intact": self.intact}
-
 
 def score_variants(
     variants: Sequence[SourceVariant],
@@ -129,31 +134,62 @@ def score_variants(
     return scored
 
 
-@dataclass(frozen=True, slots=True)
-class RobustnessCard:
-    """Scores of a split and of its variants."""
+def score_run(run: Path, *, split: str | None, device: str) -> str:
+    """Translate and score a split of a run and its variants; return a table."""
+    opened = open_run(run, split=split, overrides=(), device=device, job=EvaluationJob())
+    language = opened.data.target_language
+    variants = make_variants(
+        [pair.source for pair in opened.pairs],
+        [text.lines for text in opened.references],
+        source_language=opened.data.source_language,
+        target_language=language,
+    )
+    folder = opened.output(".robustness")
+    folder.mkdir(exist_ok=True)
+    stream = opened.translator.stream(line for variant in variants for line in variant.sources)
+    total = sum(len(variant.sources) for variant in variants)
+    progress = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
+    translations = []
+    for variant in variants:
+        lines = [translation.text for translation in islice(progress, len(variant.sources))]
+        for side, texts in (("sources", variant.sources), ("hypotheses", lines)):
+            path = folder / f"{variant.name.replace(' ', '-')}.{side}.txt"
+            path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        translations.append(lines)
 
-    split: str
-    scored: Sequence[ScoredVariant]
-    """The untouched text first."""
+    def score(lines: Sequence[str], references: Sequence[Sequence[str]]) -> Evaluation:
+        return evaluate(lines, references, target_language=language, tokenizer=opened.tokenizer)
 
-    def as_text(self) -> str:
-        """Return a table, the signatures and remarks."""
-        rows = [("source", "lines", "BLEU", "drop", "chrF2", "drop")]
-        for record in self.as_record()["variants"]:
-            scores = [record["bleu"], record["chrf"]]
-            cells = [f"{score[key]:z.2f}" for score in scores for key in ("score", "drop")]
-            rows.append((record["name"], f"{record['lines']:,}", *cells))
-        untouched = self.scored[0].scores.scores()
-        signatures = align_columns([(score.name, score.signature) for score in untouched])
-        remarks = (
-            "drop: how much lower than the translations of the untouched text, joined or changed\n"
-            "as the references are. Variants that change no line are left out."
-        )
-        if (intact := self.scored[-1].intact) is not None:
-            remarks += f"\n{intact:.2%} of the translations have the copied text unchanged."
-        return "\n\n".join([align_columns(rows, right=range(1, 6)), signatures, remarks])
+    scored = score_variants(variants, translations, score)
+    rows: list[tuple[str, ...]] = [("source", "lines", "BLEU", "drop", "chrF2", "drop")]
+    for row in scored:
+        cells = [row.name, f"{row.scores.sentences:,}"]
+        for key in METRICS:
+            own, before = getattr(row.scores, key).value, getattr(row.baseline, key).value
+            cells += [f"{own:z.2f}", f"{before - own:z.2f}"]
+        rows.append(tuple(cells))
+    signatures = [(score.name, score.signature) for score in scored[0].scores.scores()]
+    remarks = (
+        "drop: how much lower than the translations of the untouched text, joined or changed\n"
+        f"as the references are. {scored[-1].intact:.2%} of the translations have the copied text "
+        "unchanged."
+    )
+    tables = align_columns(rows, right=range(1, 6)), align_columns(signatures)
+    return "\n\n".join([*tables, remarks])
 
-    def as_record(self) -> dict[str, Any]:
-        """Return the card as plain data, with scores in full precision."""
-        return {"split": self.split, "variants": [variant.as_record() for variant in self.scored]}
+
+def main() -> int:
+    """Print the scores of a run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--split")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    print(score_run(options.run, split=options.split, device=options.device))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_reporting_errors(main))
