@@ -42,6 +42,7 @@ def test_program_serves_an_export_until_a_signal(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stderr is not None
+        assert "has no fitting calibration" in process.stderr.readline()
         line = process.stderr.readline()
         url = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+), until Ctrl-C\n", line)
         assert url, line
