@@ -90,8 +90,10 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
-        width, blank, wide = self.width(), 0, list[int]()
-        for number, cells in enumerate(self.rows(), 1):
+        rows, blank, wide = self.rows(), 0, list[int]()
+        first = [*islice(rows, _JUDGED_ROWS)]
+        width = usual_width(map(len, first))
+        for number, cells in enumerate(chain(first, rows), 1):
             if len(cells) > width:
                 wide.append(number)
                 continue
@@ -114,11 +116,6 @@ class TsvPairs(FileSource):
                 "%s: %d of %d rows have more than %d cells and are left out, such as line %s",
                 *(self.path, len(wide), number, width, ", ".join(map(str, wide[:3]))),
             )
-
-    def width(self) -> int:
-        """Return the number of cells of most of the first 10,000 rows."""
-        counts = Counter(map(len, islice(self.rows(), _JUDGED_ROWS)))
-        return max(counts, key=lambda width: (counts[width], width), default=0)
 
     def rows(self) -> Iterator[list[str]]:
         """Return the cells of each row; a quoted cell may have several lines."""
@@ -150,6 +147,12 @@ class TsvPairs(FileSource):
         codes = {*self.languages, *map(base_language, self.languages)}
         names = {language_name(code).lower() for code in codes}
         return column_role(cell) is not None or cell in codes | names
+
+
+def usual_width(widths: Iterable[int]) -> int:
+    """Return the number of cells of most of the first 10,000 rows, from the widths of all."""
+    counts = Counter(islice(widths, _JUDGED_ROWS))
+    return max(counts, key=lambda width: (counts[width], width), default=0)
 
 
 _ROLE = re.compile(

@@ -31,7 +31,7 @@ _COPIED = re.compile(
 )
 _SENTENCE_MARKS = re.compile("[.!?！？]+")
 _BEFORE = re.compile(
-    rf"(?:(?:(?:{_SIGN}\u200d?)++(?!\w)|(?:[-–—*+#>•·]+|\(?(?:\d{{1,3}}|[A-Za-z])\)|\d{{1,3}}\.)(?=\s))\s*)*"
+    rf"(?:(?:(?>(?:{_SIGN}\u200d?)+)(?!\w)|(?:[-–—*+#>•·]+|\(?(?:\d{{1,3}}|[A-Za-z])\)|\d{{1,3}}\.)(?=\s))\s*)*"
 )
 """Signs, and the mark or number of an item of a list."""
 _BEHIND = re.compile(rf"(?:\s*[{_SIGNS}\ufe0f\u200d]++(?!\w))*\s*")

@@ -29,7 +29,7 @@ from mt.data.filters import (
     weighted_length,
 )
 from mt.data.pairs import EvenSample, PairSource, SentencePair
-from mt.data.sources import TsvPairs, open_source
+from mt.data.sources import TsvPairs, open_source, usual_width
 from mt.data.splits import HeldOutPairs, open_splits
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
@@ -311,7 +311,8 @@ def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -
 def _find_extra_cells(corpus: PairSource) -> Iterator[Finding]:
     """Yield the rows of a TSV file that are left out, with the number of the first as a name."""
     if isinstance(corpus, TsvPairs):
-        width, widths = corpus.width(), [len(cells) for cells in corpus.rows()]
+        widths = [len(cells) for cells in corpus.rows()]
+        width = usual_width(widths)
         wide = [number for number, cells in enumerate(widths, 1) if cells > width]
         if wide:
             yield Finding("extra_cells", "pair", len(wide), len(widths), (), f"line {wide[0]}")

@@ -12,7 +12,7 @@ import shutil
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -115,7 +115,7 @@ class Score:
     that the user allowed.
     """
     interval: ConfidenceInterval | None = None
-    lengths: tuple[float, float] | None = None
+    lengths: tuple[float, float] | None = field(default=None, compare=False)
     """BLEU's ratio of the words to those of the references, and its brevity penalty."""
 
     def as_text(self) -> str:

@@ -86,7 +86,7 @@ def test_files_are_checked(write_lines: WriteLines, test_set: EvaluationSet) -> 
     texts = GivenTestSet((right,), target_language="en")
     for path, message in (
         (copy, "the hypotheses are the same text as the references"),
-        (lowered, "is lower-cased"),
+        (lowered, "are in lower case"),
         (short, "short.txt has 39 lines, the references 1 of .* have 40"),
     ):
         with pytest.raises(UserError, match=message):

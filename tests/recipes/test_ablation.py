@@ -159,7 +159,10 @@ def test_scores_are_those_of_the_runs(ended: Ended) -> None:
             assert f"loss {run.valid_loss:.3f}, " in score
             assert run.valid_bleu.as_text() in score
             bleu = json.loads((folder / "evaluations" / "test.json").read_text())["bleu"]
-            assert (run.test_bleu.value, run.test_bleu.signature) == tuple(bleu.values())
+            assert (run.test_bleu.value, run.test_bleu.signature) == (
+                bleu["score"],
+                bleu["signature"],
+            )
     base, untied = (ended.scores[name][1] for name in ("base", "untied"))
     assert base is not None
     assert untied is not None

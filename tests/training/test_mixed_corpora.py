@@ -205,7 +205,7 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
         (("decoding.tag=<2de>",), "<2de>"),
         (("decoding.tag=null",), None),
     ):
-        translator = Translator.load(run, overrides=override)
+        translator = Translator.load(run, overrides=(*override, "decoding.repair=off"))
         plain = Tokenizer.load(run / "tokenizer")
         front = [plain.source.tags[tag]] if tag else []
         sources = [made.alternatives[0].parts[0].source for made in translator.stream(lines)]
