@@ -43,14 +43,6 @@ def test_run_is_scored_on_given_texts(
     assert calls == [((Path("r"),), {**PLAIN, "job": job})]
 
 
-def test_robustness_takes_split_and_overrides(program: Program, scoring: Recorded) -> None:
-    calls = scoring(ROBUSTNESS)
-    options = ["--split", "news", "--allow", "tokens", "--set", "decoding.beam=2"]
-    assert program("evaluate", "r", "--robustness", *options) == (0, "30 ± 1\n", "")
-    named = {"split": "news", "overrides": ["decoding.beam=2"], "device": "auto"}
-    assert calls == [((Path("r"),), {**named, "job": EvaluationJob(allow=("tokens",))})]
-
-
 def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) -> None:
     calls = scoring(FILES)
     files = ["h", "--references", "r1", "--references", "r2", "--sources", "s"]
