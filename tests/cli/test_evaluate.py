@@ -11,7 +11,6 @@ from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
 RUN, FILES = "mt.evaluation.evaluate.evaluate_run", "mt.evaluation.evaluate.evaluate_files"
-ROBUSTNESS = "mt.evaluation.evaluate.evaluate_robustness"
 PLAIN = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
 
 
@@ -32,7 +31,7 @@ def test_run_is_scored_with_all_options(program: Program, scoring: Recorded) -> 
     assert calls == [((Path("r"),), PLAIN), ((Path("r"),), chosen)]
 
 
-@pytest.mark.parametrize(("target", "options"), [(RUN, []), (ROBUSTNESS, ["--robustness"])])
+@pytest.mark.parametrize(("target", "options"), [(RUN, [])])
 def test_run_is_scored_on_given_texts(
     target: str, options: list[str], program: Program, scoring: Recorded
 ) -> None:
