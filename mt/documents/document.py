@@ -167,17 +167,13 @@ def read_document(content: bytes, format: Format, name: str) -> SourceDocument:
                 "convert it with iconv"
             )
         return SourceDocument(text, encoding, format)
-    raise DataError(f"{name}: {_describe_damage(content)}; convert it with iconv")
-
-
-def _describe_damage(content: bytes) -> str:
-    """Name the first line that is not UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        return f"line {line} is not UTF-8 (byte 0x{content[error.start]:02x})"
-    return "is not UTF-8"
+        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
+        fault = f"line {line} is not UTF-8 (byte 0x{byte:02x})"
+        raise DataError(f"{name}: {fault}; convert it with iconv") from None
+    raise DataError(f"{name}: is not UTF-8; convert it with iconv")
 
 
 def _guess_encodings(content: bytes, format: Format) -> Iterator[str]:

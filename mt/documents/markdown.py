@@ -101,17 +101,15 @@ class _Page:
                 kept = "paragraphs below footnotes"
             elif block := self._find_inline(token, before):
                 yield from block.read_segment()
-            elif has_letters(token.content):
+            else:
                 kept = "blocks of an unknown form"
         elif token.type == "html_block" or (token.type == "line" and token.content[0] == "<"):
             yield from self._read_html(token, start, end)
-        elif token.type == "fence" and _DIRECTIVE.match(token.info) and has_letters(token.content):
+        elif token.type == "fence" and _DIRECTIVE.match(token.info):
             kept = "directives in fences"
-        elif (
-            token.type == "line" and has_letters(token.content) and token.content[0] not in "{<$\\"
-        ):
+        elif token.type == "line" and token.content[0] not in "{<$\\":
             kept = "lines of marks"
-        if kept:
+        if kept and has_letters(token.content):
             yield Replacement(start, start, "", kept)
 
     def _find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
@@ -265,9 +263,8 @@ class _Content:
                 join = make_join(
                     lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
                 )
-                yield Segment(
-                    first, last, " ".join(text.split()), self.page.source[first:last], join
-                )
+                raw = self.page.source[first:last]
+                yield Segment(first, last, " ".join(text.split()), raw, join)
         elif markup.startswith("<"):
             pipe = "|" if self.pipe == "|" else "&#124;"
             options = self.page.options
@@ -279,8 +276,7 @@ class _Content:
                     if isinstance(shifted, Replacement):
                         yield shifted
                     elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
-                        replace_bars = partial(_join_with_bars, shifted.join, pipe)
-                        yield replace(shifted, join=replace_bars)
+                        yield replace(shifted, join=partial(_join_with_bars, shifted.join, pipe))
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
