@@ -57,11 +57,9 @@ FORMATS: dict[Format, tuple[Reader, str]] = {
     "tsv": (read_tsv, ".tsv"),
     "text": (lambda source, _: read_text(source), ".txt"),
 }
-"""All formats: reader and suffixes of each. `mt translate` reads text itself, line by line.
+"""All formats: reader and suffixes of each; `mt translate` reads text itself, line by line.
 
-A new format is a reader, a row in this table, and a word in `Format`. A reader yields `Segment`s in
-the order of the file: the place of a text, the text, and a function that writes its translation in
-the syntax of the format. Everything between segments is copied.
+A reader yields the changes of a document in order. Everything between them is copied.
 """
 _MARKUP = frozenset({"html", "xliff", "tmx"})
 """Formats that may declare an encoding, and have references for characters that it lacks."""
