@@ -57,11 +57,9 @@ FORMATS: dict[Format, tuple[Reader, str]] = {
     "tsv": (read_tsv, ".tsv"),
     "text": (lambda source, _: read_text(source), ".txt"),
 }
-"""All formats: reader and suffixes of each. `mt translate` reads text itself, line by line.
+"""All formats: reader and suffixes of each; `mt translate` reads text itself, line by line.
 
-A new format is a reader, a row in this table, and a word in `Format`. A reader yields `Segment`s in
-the order of the file: the place of a text, the text, and a function that writes its translation in
-the syntax of the format. Everything between segments is copied.
+A reader yields the changes of a document in order. Everything between them is copied.
 """
 _MARKUP = frozenset({"html", "xliff", "tmx"})
 """Formats that may declare an encoding, and have references for characters that it lacks."""
@@ -167,17 +165,13 @@ def read_document(content: bytes, format: Format, name: str) -> SourceDocument:
                 "convert it with iconv"
             )
         return SourceDocument(text, encoding, format)
-    raise DataError(f"{name}: {_describe_damage(content)}; convert it with iconv")
-
-
-def _describe_damage(content: bytes) -> str:
-    """Name the first line that is not UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        return f"line {line} is not UTF-8 (byte 0x{content[error.start]:02x})"
-    return "is not UTF-8"
+        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
+        fault = f"line {line} is not UTF-8 (byte 0x{byte:02x})"
+        raise DataError(f"{name}: {fault}; convert it with iconv") from None
+    raise DataError(f"{name}: is not UTF-8; convert it with iconv")
 
 
 def _guess_encodings(content: bytes, format: Format) -> Iterator[str]:

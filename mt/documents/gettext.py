@@ -270,17 +270,12 @@ def _is_singular(message: PoMessage, index: int, plurals: _Plurals, syntax: Synt
     return not (plurals.is_shared and describe_changes(plural, singular, syntax))
 
 
-def _escape(text: str, line_end: str) -> str:
-    """Escape a part of a string; `line_end` stands between its lines."""
-    text = _ESCAPED.sub(lambda match: PO_ESCAPES[match[0]], text)
-    return text.replace("\\n", f"\\n{line_end}")
-
-
 def _quote(text: str, line_end: str) -> str:
     """Return a text as a string, with one line of the file for each of several lines."""
     several = "\n" in text.rstrip("\n")
     opening, between = (f'""{line_end}"', f'"{line_end}"') if several else ('"', "")
-    return opening + f'{_escape(text, between)}"'.removesuffix(f'{line_end}""')
+    escaped = _ESCAPED.sub(lambda match: PO_ESCAPES[match[0]], text).replace("\\n", f"\\n{between}")
+    return opening + f'{escaped}"'.removesuffix(f'{line_end}""')
 
 
 _ESCAPED = re.compile('[\\\\"\n\t\r\a\b\f\v]')

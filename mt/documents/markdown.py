@@ -5,7 +5,7 @@ A translation is parsed again: if its markup reads otherwise, the block keeps it
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -101,17 +101,15 @@ class _Page:
                 kept = "paragraphs below footnotes"
             elif block := self._find_inline(token, before):
                 yield from block.read_segment()
-            elif has_letters(token.content):
+            else:
                 kept = "blocks of an unknown form"
         elif token.type == "html_block" or (token.type == "line" and token.content[0] == "<"):
             yield from self._read_html(token, start, end)
-        elif token.type == "fence" and _DIRECTIVE.match(token.info) and has_letters(token.content):
+        elif token.type == "fence" and _DIRECTIVE.match(token.info):
             kept = "directives in fences"
-        elif (
-            token.type == "line" and has_letters(token.content) and token.content[0] not in "{<$\\"
-        ):
+        elif token.type == "line" and token.content[0] not in "{<$\\":
             kept = "lines of marks"
-        if kept:
+        if kept and has_letters(token.content):
             yield Replacement(start, start, "", kept)
 
     def _find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
@@ -265,9 +263,8 @@ class _Content:
                 join = make_join(
                     lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
                 )
-                yield Segment(
-                    first, last, " ".join(text.split()), self.page.source[first:last], join
-                )
+                raw = self.page.source[first:last]
+                yield Segment(first, last, " ".join(text.split()), raw, join)
         elif markup.startswith("<"):
             pipe = "|" if self.pipe == "|" else "&#124;"
             options = self.page.options
@@ -279,8 +276,7 @@ class _Content:
                     if isinstance(shifted, Replacement):
                         yield shifted
                     elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
-                        replace_bars = partial(_join_with_bars, shifted.join, pipe)
-                        yield replace(shifted, join=replace_bars)
+                        yield replace(shifted, join=partial(_join_with_bars, shifted.join, pipe))
 
     def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -292,15 +288,16 @@ class _Content:
         is_risky = any(not is_markup and re.search(r"[`\\]", piece) for piece, is_markup in pieces)
         kinds, _ = self._read_block("x")
         parts = _find_kinds(pieces)
-        for spaces, is_escaped in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
-            written = self._write(parts, spaces, len(parts) - len(after), is_escaped=is_escaped)
+        expected = list[str]()
+        for part in parts:  # one may hold several, such as `**3**`
+            is_whole = part.text is None and part.kind == "single"
+            expected.append(self._read_inline(part.markup or "") if is_whole else _normalize(part))
+        for spaces, escapes in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
+            written = self._write(parts, spaces, escapes, len(parts) - len(after))
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
             read_kinds, content = self._read_block(inline)
-            if kinds == read_kinds and _normalize(parts) == _normalize(
-                replace(part, markup=part.markup or content[part.start : part.end])
-                for part in read_parts(self.page.parser, content, self.page.env)
-            ):
+            if kinds == read_kinds and "".join(expected) == self._read_inline(content):
                 return "".join(written[len(before) : len(written) - len(after)])
         raise RefusedTranslationError("its inline markup would read otherwise")
 
@@ -310,9 +307,13 @@ class _Content:
         inline = next((token.content for token in tokens if token.type == "inline"), "")
         return [token.type for token in tokens], inline
 
-    def _write(
-        self, parts: list[Fragment], spaces: int, last: int, *, is_escaped: bool
-    ) -> list[str]:
+    def _read_inline(self, content: str) -> str:
+        """Return the text and markup of inline content as `_normalize` writes them."""
+        content = content.strip(" ")
+        parts = read_parts(self.page.parser, content, self.page.env)
+        return "".join(_normalize(part, content[part.start : part.end]) for part in parts)
+
+    def _write(self, parts: list[Fragment], spaces: int, escapes: int, last: int) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
         written: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
@@ -320,7 +321,9 @@ class _Content:
         for index, part in enumerate(parts):
             text, kind = part.markup or "", part.kind if part.text is None else "text"
             if part.text is not None:
-                text = _SPECIAL.sub(r"\\\g<0>", part.text) if is_escaped else part.text
+                text = _SPECIAL.sub(r"\\\g<0>", part.text) if escapes else part.text
+                if escapes > 1:  # an escaped bracket may begin a formula
+                    text = text.replace(r"\[", "&#91;").replace(r"\]", "&#93;")
                 text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
@@ -339,7 +342,7 @@ def _join_with_bars(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) ->
     return join(pieces).replace("|", pipe)
 
 
-_WAYS = [(spaces, is_escaped) for is_escaped in (False, True) for spaces in range(3)]
+_WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
 """Spaces between text and markup, or between all; escapes."""
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
 
@@ -391,25 +394,15 @@ _EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 
 
-def _normalize(parts: Iterable[Fragment]) -> list[str]:
-    """Return the text, without white space, and the markup of a block."""
-    normalized = [""]
-    for part in parts:
-        if part.text is not None:
-            normalized[-1] += "".join(part.text.split())
-            continue
-        markup = (part.markup or "").strip(" ").replace(r"\|", "|")
-        if _EMPHASIS.fullmatch(markup):
-            markup = f"{part.kind} {markup}"
-        elif _BREAK.match(part.markup or ""):
-            markup = "\n"
-        for token in scan(markup):  # an element in another language is one part, or several
-            written = markup[token.start : token.end]
-            if token.kind == "text" and markup[0] == "<":
-                normalized[-1] += "".join(written.split())
-            else:
-                normalized += [written, ""]
-    return normalized
+def _normalize(part: Fragment, content: str = "") -> str:
+    """Return text without white space, or markup between lines."""
+    if part.text is not None:
+        return "".join(part.text.split())
+    written = part.markup or content
+    markup = written.strip(" ").replace(r"\|", "|")
+    if _EMPHASIS.fullmatch(markup):
+        markup = f"{part.kind} {markup}"
+    return "\n\n" if _BREAK.match(written) else f"\n{markup}\n"
 
 
 def _find_untranslated(markup: str, options: Options, *, is_read: bool) -> str:

@@ -1,8 +1,6 @@
 """Parser of Markdown: CommonMark, GFM, and general rules about the marks of other dialects.
 
-A line that begins with three equal marks, or that consists of braces, tags or a formula, is kept.
-Inside a paragraph, so are braces, formulas, and short marks around a word. The inline rules of
-markdown-it-py are wrapped to keep the places of tokens.
+The inline rules of markdown-it-py are wrapped to keep the places of tokens.
 """
 
 import re
@@ -51,8 +49,7 @@ _BODY = re.compile(
     r"([!?=])\1\1[+!*]*\s+\S.*|(?:[!?])\1\1$|\[\^[^\]\s]+\]:(?=$|\s+\S+\s+[^\s\"'(])|:[ \t]+(?=\S)"
 )
 """Mark of a text that is indented below it: of an admonition, a footnote, a definition."""
-_LONGEST = 300
-_TEXT_INDENT = 4
+_LONGEST, _TEXT_INDENT = 300, 4
 
 _PROSE = r"\$\d[\d.,]*\s*[,;-]?\s+\w|.*(?:[A-Za-z]{2,}[,.]?\s+[A-Za-z]{2,}|\s[A-Za-z]{2,}\s)"
 _LABEL = r"\[(?P<inner>(?>(?:[^\[\]\\`]++|\\.|`[^`]*`|\[[^\[\]]*\])+))\]"
@@ -69,7 +66,7 @@ _Rows = list[tuple[str, str, str]]
 _MARKUP: _Rows = [
     ("{:$", r"(?:\{[^\s{}`]+\}|(?<![\w:]):[A-Za-z][\w:.+-]*:|\$(?=`[^`]+`\$))`[^`]+`\$?", ""),
     ("{", _BRACES, r"\A\{(?:\{|\s*\S+\s*\Z)|[=<>%#/*@|:&\"'($]"),
-    ("[", r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s)", ""),
+    ("[", r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s|\Z)", ""),
     ("![", r"!?\[(?:\[[^\[\]\n]+\]|-?@[\w:.-]+[^\[\]\n]*)\](?![(\[:])", ""),
     (
         ":+%",
@@ -216,7 +213,7 @@ def read_parts(
 ) -> list[Fragment]:
     """Return the text and markup of the content of a block in order.
 
-    With options, an element in another language than the source is markup.
+    With options, a pair without letters inside, and an element in another language, are one part.
     """
     tokens: list[Token] = []
     parser.inline.parse(content, parser, env, tokens)
@@ -233,7 +230,7 @@ def read_parts(
             end = part.end
     if end < len(content):
         parts.append(Fragment(end, len(content), content[end:]))
-    return merge_pairs(parts, content)
+    return merge_pairs(parts, content) if options else parts
 
 
 def _read_token(token: "Token", content: str, options: Options | None) -> Iterator[Fragment]:

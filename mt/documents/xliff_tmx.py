@@ -38,6 +38,8 @@ _NEEDS_REVIEW = r"\1\2needs-review-translation\2"
 _SUBSTATE = r"\1\2translated\2 subState=\2mt:needs-review-translation\2"
 """States of XLIFF 1 and 2; 2 has none, but names of programs within `translated`."""
 _TAG = re.compile("<[^>]*>")
+_SIZES = ("char", "glyph", "byte")
+"""Units of length that can be measured, not such as the pixel."""
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
@@ -173,8 +175,9 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
         start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
         before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
     is_first = unit.name == "trans-unit"
-    check, is_measured = _find_limit(unit)
+    attributes, check = {**unit.around, **unit.attributes}, partial(_check_size, unit)
     if is_first:
+        is_measured = "maxwidth" not in attributes or attributes.get("size-unit") in _SIZES
         state = "translated" if is_measured else "needs-review-translation"
         tag = _set_attribute(tag, "state", state)
     around = before + tag, f"</{_prefix(source, text)}target>"
@@ -198,26 +201,17 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
             yield Entry(source, (Replacement(unit.start, tag_end, tag), item), mark=marked)
 
 
-def _find_limit(unit: XmlElement) -> tuple[Callable[[str], str], bool]:
-    """Return a function that refuses a longer translation than a unit takes.
-
-    The second value is False for a unit of length that cannot be measured, such as the pixel.
-    """
-    attributes = {**unit.around, **unit.attributes}
-    limit, size_unit = attributes.get("maxwidth", ""), attributes.get("size-unit", "pixel")
-    for name, value in attributes.items():
-        if name.endswith(":sizeRestriction"):
-            limit, size_unit = value.rpartition(",")[2].strip(), "char"
-    is_measured = size_unit in {"char", "glyph", "byte"}
-
-    def check(content: str) -> str:
-        text = unescape(_TAG.sub("", content))
-        size = len(text.encode() if size_unit == "byte" else text)
-        if is_measured and limit.isdecimal() and size > int(limit):
-            raise RefusedTranslationError(f"the translation has the size {size}, above {limit}")
-        return content
-
-    return check, is_measured or not limit
+def _check_size(unit: XmlElement, content: str) -> str:
+    """Return the content of a target; raise RefusedTranslationError if it is too long."""
+    text, attributes = unescape(_TAG.sub("", content)), {**unit.around, **unit.attributes}
+    size_unit = attributes.get("size-unit")
+    for name, limit in attributes.items():
+        most = limit.rpartition(",")[2].strip()
+        is_limit = name.endswith(":sizeRestriction") or (name == "maxwidth" and size_unit in _SIZES)
+        size = len(text.encode() if name == "maxwidth" and size_unit == "byte" else text)
+        if is_limit and most.isdecimal() and size > int(most):
+            raise RefusedTranslationError(f"the translation has the size {size}, above {most}")
+    return content
 
 
 def _fill_segment(source: str, segment: XmlElement, target: XmlElement | None) -> Iterator[Item]:
