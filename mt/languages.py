@@ -208,41 +208,22 @@ _RANGES = {
     "Hangul": "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff",
 }
 """Character ranges of a regular expression, by script."""
-_LANGUAGES = {
-    ("Han",): "zh",
-    ("Han", "Kana"): "ja",
-    ("Hangul", "Han"): "ko",
-    ("Greek",): "el",
-    ("Cyrillic",): "ru uk be bg mk kk ky tg mn ba tt cv",
-    ("Cyrillic", "Latin"): "sr uz bs",
-    ("Armenian",): "hy",
-    ("Georgian",): "ka",
-    ("Hebrew",): "he yi",
-    ("Arabic",): "ar arz fa ur ps ug sd ckb",
-    ("Devanagari",): "hi mr ne sa mai bho",
-    ("Bengali",): "bn as",
-    ("Gurmukhi", "Arabic"): "pa",
-    ("Gujarati",): "gu",
-    ("Oriya",): "or",
-    ("Tamil",): "ta",
-    ("Telugu",): "te",
-    ("Kannada",): "kn",
-    ("Malayalam",): "ml",
-    ("Sinhala",): "si",
-    ("Thai",): "th",
-    ("Lao",): "lo",
-    ("Tibetan",): "bo dz",
-    ("Myanmar",): "my",
-    ("Ethiopic",): "am ti",
-    ("Khmer",): "km",
-    ("Latin",): (
-        "en de fr es pt it nl af sv da no nb nn is fi et lv lt pl cs sk sl hr hu ro sq tr az tk "
-        "ca gl eu oc ast br cy ga gd lb fo mt eo la id ms jv su tl ceb vi sw ha yo ig so zu xh "
-        "st tn rw lg wo ln mg mi sm ht qu ay gn"
-    ),
-}
+_LANGUAGES = """
+Han: zh, Han Kana: ja, Hangul Han: ko, Greek: el, Cyrillic: ru uk be bg mk kk ky tg mn ba tt cv,
+Cyrillic Latin: sr uz bs, Armenian: hy, Georgian: ka, Hebrew: he yi,
+Arabic: ar arz fa ur ps ug sd ckb, Devanagari: hi mr ne sa mai bho, Bengali: bn as,
+Gurmukhi Arabic: pa, Gujarati: gu, Oriya: or, Tamil: ta, Telugu: te, Kannada: kn, Malayalam: ml,
+Sinhala: si, Thai: th, Lao: lo, Tibetan: bo dz, Myanmar: my, Ethiopic: am ti, Khmer: km,
+Latin: en de fr es pt it nl af sv da no nb nn is fi et lv lt pl cs sk sl hr hu ro sq tr az tk ca gl
+eu oc ast br cy ga gd lb fo mt eo la id ms jv su tl ceb vi sw ha yo ig so zu xh st tn rw lg wo ln mg
+mi sm ht qu ay gn
+"""
 """Languages by their scripts, as `base_language` names them."""
-_SCRIPTS = {code: scripts for scripts, codes in _LANGUAGES.items() for code in codes.split()}
+_SCRIPTS = {
+    code: tuple(scripts.split())
+    for scripts, codes in (row.split(":") for row in _LANGUAGES.split(","))
+    for code in codes.split()
+}
 _SUBTAGS = {
     "latn": ("Latin",),
     "cyrl": ("Cyrillic",),
@@ -339,13 +320,10 @@ def variants_in(text: str, language: str) -> frozenset[str]:
     Chinese has `simplified` and `traditional`, and a text may have characters of both. In another
     language it is the script of most letters.
     """
-    counts = {
-        name: len("".join(pattern.findall(text))) for name, pattern in _variants(language).items()
-    }
-    if base_language(language) == "zh":
-        return frozenset(name for name, count in counts.items() if count)
-    most = max(counts.values(), default=0)
-    return frozenset(name for name, count in counts.items() if count == most > 0)
+    patterns = _variants(language)
+    counts = {name: len("".join(letters.findall(text))) for name, letters in patterns.items()}
+    least = 1 if base_language(language) == "zh" else max([1, *counts.values()])
+    return frozenset(name for name, count in counts.items() if count >= least)
 
 
 _CHINESE_SCRIPTS = {

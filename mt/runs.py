@@ -30,8 +30,6 @@ EXPORT_FOLDER = "ctranslate2"
 CONFIDENCE_FILE = "confidence.json"
 MODEL_FORMAT = EXPORT_FORMAT = 1
 CONFIDENCE_FORMAT = 2
-
-
 LARGEST_MODEL = 256 << 20
 """Bytes of the largest SentencePiece model that is read."""
 CorpusRecord = dict[str, dict[str, str | int]]
@@ -170,19 +168,17 @@ def write_description(
 
     `vocabularies` are the sizes of source and target, `tokenizer` is a SHA-256.
     """
-    write_json(
-        run / MODEL_FILE,
-        {
-            "format": MODEL_FORMAT,
-            "source_vocabulary": vocabularies[0],
-            "target_vocabulary": vocabularies[1],
-            "longest_source": longest_source,
-            "line_shape": line_shape and asdict(line_shape),
-            "tokenizer": tokenizer,
-            "weights": hash_file(run / WEIGHTS_FILE),
-            **asdict(provenance),
-        },
-    )
+    description = {
+        "format": MODEL_FORMAT,
+        "source_vocabulary": vocabularies[0],
+        "target_vocabulary": vocabularies[1],
+        "longest_source": longest_source,
+        "line_shape": line_shape and asdict(line_shape),
+        "tokenizer": tokenizer,
+        "weights": hash_file(run / WEIGHTS_FILE),
+        **asdict(provenance),
+    }
+    write_json(run / MODEL_FILE, description)
 
 
 Quantization = Literal[

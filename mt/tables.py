@@ -13,21 +13,13 @@ from mt.errors import UserError, install_hint
 
 def make_printable(text: str) -> str:
     """Return `text` on one line, without control characters."""
-    return "".join(
-        " "
-        if character.isspace()
-        else "\ufffd"
-        if unicodedata.category(character) in {"Cc", "Cs"}
-        else character
-        for character in text
-    )
+    line = "".join(" " if c.isspace() else c for c in text)
+    return "".join("\ufffd" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in line)
 
 
 def clip(text: str, width: int) -> str:
     """Return `text` cut to at most `width` cells, with an ellipsis where it is cut."""
-    if wcwidth.width(text) <= width:
-        return text
-    return f"{wcwidth.clip(text, 0, width - 1)}…"
+    return text if wcwidth.width(text) <= width else f"{wcwidth.clip(text, 0, width - 1)}…"
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:

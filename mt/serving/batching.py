@@ -133,8 +133,7 @@ class Batcher:
         with self._changed:
             if self._stopped:
                 raise HTTPException(*STOPPED)
-            waiting = sum(pending.left for pending in self._requests)
-            if not is_begun and waiting + len(lines) > self.most_waiting:
+            if not is_begun and self.waiting + len(lines) > self.most_waiting:
                 message = f"too many lines in the queue, the limit is {self.most_waiting:,}"
                 raise HTTPException(429, f"{message}; try again", {"Retry-After": "1"})
             self._requests.append(request)
@@ -156,29 +155,22 @@ class Batcher:
         size = self.translator.decoding.sentences_at_once
         with self._changed:
             self._changed.wait_for(lambda: self._requests or self._stopped)
-            self._changed.wait_for(
-                lambda: sum(request.left for request in self._requests) >= size or self._stopped,
-                timeout=MORE_SECONDS,
-            )
-            return self._take(size)
-
-    def _take(self, size: int) -> list[_Slice]:
-        """Take up to `size` lines; requests with more lines move to the end of the queue."""
-        kinds = [(request.options.n_best, request.options.glossary) for request in self._requests]
-        pairs = zip(self._requests, kinds, strict=True)
-        alike = [request for request, kind in pairs if kind == kinds[0]]
-        batch: list[_Slice] = []
-        for request in alike:
-            lines = request.lines[request.taken : request.taken + size]
-            if not lines:
-                break
-            batch.append((request, lines))
-            request.taken += len(lines)
-            size -= len(lines)
-            self._requests.remove(request)
-            if request.left:
-                self._requests.append(request)
-        return batch
+            self._changed.wait_for(lambda: self.waiting >= size or self._stopped, MORE_SECONDS)
+            options = [request.options for request in self._requests]
+            kinds = [(option.n_best, option.glossary) for option in options]
+            pairs = zip(self._requests, kinds, strict=True)
+            batch: list[_Slice] = []
+            for request in [request for request, kind in pairs if kind == kinds[0]]:
+                lines = request.lines[request.taken : request.taken + size]
+                if not lines:
+                    break
+                batch.append((request, lines))
+                request.taken += len(lines)
+                size -= len(lines)
+                self._requests.remove(request)
+                if request.left:
+                    self._requests.append(request)
+            return batch
 
     def _translate(self, batch: list[_Slice]) -> None:
         lines = [line for _, some_lines in batch for line in some_lines]

@@ -30,17 +30,13 @@ DETECT_SCHEMA = {
 
 def describe_request(direction: Direction, *, is_form: bool) -> dict[str, Any]:
     """Return the JSON schema of a request to translate; a form cannot hold an empty list."""
+    texts = {"type": "array", "items": {"type": "string"}, "minItems": int(is_form)}
     return {
         "title": "LibreTranslate's request",
         "type": "object",
         "required": ["q", "source", "target"],
         "properties": {
-            "q": {
-                "anyOf": [
-                    {"type": "string"},
-                    {"type": "array", "items": {"type": "string"}, "minItems": int(is_form)},
-                ]
-            },
+            "q": {"anyOf": [{"type": "string"}, texts]},
             "source": {"enum": [direction.source, AUTO]},
             "target": {"enum": [direction.target]},
             "format": {"enum": [*get_args(TextFormat)], "default": "text"},
@@ -157,8 +153,7 @@ def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str,
             language, probability = identify(text)
             is_other = in_other_language(text, direction.source)
         except DataError:
-            detected.append(_describe(direction.source, 0.0))
-            continue
+            language, probability, is_other = "", 0.0, False
         if is_other:
             raise _invalid(
                 f"`q`: the text is in {language_name(language)} (`{language}`); "

@@ -71,8 +71,7 @@ class Limits:
 def check_size(count: int, most: int, *, unit: str, name: str, status: int) -> None:
     """Raise HTTPException with `status` for too many characters or lines in the field `name`."""
     if count > most:
-        message = f"`{name}`: {count:,} {unit} in all, the limit is {most:,}"
-        raise HTTPException(status, message)
+        raise HTTPException(status, f"`{name}`: {count:,} {unit} in all, the limit is {most:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +197,7 @@ async def receive_body(request: Request, limits: Limits) -> Request:
         async with asyncio.timeout(BODY_SECONDS):
             await received.body()
     except TimeoutError:
-        message = f"the body did not arrive within {BODY_SECONDS:g} s"
-        raise HTTPException(408, message) from None
+        raise HTTPException(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise HTTPException(CLIENT_GONE) from None
     return received
@@ -227,10 +225,7 @@ async def read_body(request: Request, *, invalid: int) -> Any:
                 return join_fields(form.multi_items())
         # Starlette reads bytes that are not escaped as Latin-1; curl sends them as UTF-8.
         fields = parse_qsl(
-            body.decode("utf-8"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=_MOST_FIELDS,
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
         )
         return join_fields(fields)
     except json.JSONDecodeError as error:
@@ -295,8 +290,7 @@ def read_file(
     suffix, name = PurePosixPath(name).suffix.lower(), make_printable(name)
     if suffix not in SUFFIXES:
         hint = did_you_mean(suffix, SUFFIXES)
-        known = ", ".join(SUFFIXES)
-        raise DataError(f"{name}: unknown suffix{hint}; known are {known}")
+        raise DataError(f"{name}: unknown suffix{hint}; known are {', '.join(SUFFIXES)}")
     document = read_document(content, SUFFIXES[suffix], name)
     return _find_texts(document, Options(name, direction.source, direction.target, column))
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -27,11 +26,7 @@ from mt.decoding.translator import Status
 from mt.documents.document import SUFFIXES
 from mt.documents.segments import TranslatedLine, format_kept
 from mt.errors import DataError, did_you_mean
-from mt.serving.batching import (
-    Batcher,
-    LineAnswer,
-    LineOptions,
-)
+from mt.serving.batching import Batcher, LineAnswer, LineOptions
 from mt.serving.libretranslate import (
     DETECT_SCHEMA,
     INVALID,
@@ -265,31 +260,46 @@ class _Service:
         *,
         is_begun: bool = False,
     ) -> list[LineAnswer]:
-        """Return the answers for all lines; raise HTTPException if the batcher fails or refuses."""
-        future = self.batcher.submit(lines, options, is_begun=is_begun)
-        return await _wait_unless_gone(request, future)
+        """Return the answers for all lines; cancel them if the client disconnects first.
+
+        Raises HTTPException if the batcher fails or refuses, and for a client that is gone.
+        """
+
+        async def disconnect() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        answer = asyncio.wrap_future(self.batcher.submit(lines, options, is_begun=is_begun))
+        gone = asyncio.ensure_future(disconnect())
+        either: list[asyncio.Future[Any]] = [answer, gone]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise HTTPException(CLIENT_GONE)
+            return answer.result()
+        finally:
+            gone.cancel()
+            answer.cancel()
 
 
-def _describe_forms(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a body that is JSON or a form, as OpenAPI describes it."""
-    return {kind: {"schema": schema} for kind in ("application/json", FORM, FORM_IN_PARTS)}
+def _describe_body(in_json: dict[str, Any], form: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a body that is JSON or a form, for OpenAPI."""
+    schemas = {"application/json": in_json, FORM: form, FORM_IN_PARTS: form}
+    content = {kind: {"schema": schema} for kind, schema in schemas.items()}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _add_texts(app: FastAPI, service: _Service) -> None:
     in_json = describe_request(service.direction, is_form=False)
     own = TranslationRequest.model_json_schema()
     own["properties"]["alternatives"]["maximum"] = service.limits.alternatives
-    own_or_libre = {"anyOf": [own, in_json]}
-    content = {
-        **_describe_forms(describe_request(service.direction, is_form=True)),
-        "application/json": {"schema": own_or_libre},
-    }
+    form = describe_request(service.direction, is_form=True)
 
     @app.post(
         TRANSLATE,
         response_model=TranslationResponse | LibreAnswer,
         responses=_ERRORS,
-        openapi_extra={"requestBody": {"required": True, "content": content}},
+        openapi_extra=_describe_body({"anyOf": [own, in_json]}, form),
     )
     async def translate(request: Request) -> Any:
         """Translate texts, each line as one sentence or more; or answer LibreTranslate's API."""
@@ -319,11 +329,7 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
         return JSONResponse(build_answer(libre, translations, alternatives, detected))
 
     @app.post(
-        "/detect",
-        responses=_ERRORS,
-        openapi_extra={
-            "requestBody": {"required": True, "content": _describe_forms(DETECT_SCHEMA)}
-        },
+        "/detect", responses=_ERRORS, openapi_extra=_describe_body(DETECT_SCHEMA, DETECT_SCHEMA)
     )
     async def detect(request: Request) -> JSONResponse:
         """Identify the language of the field `q`, as LibreTranslate does."""
@@ -453,26 +459,6 @@ def _describe(problems: list[ErrorDetails]) -> str:
     else:
         text = 'an object was expected: {"texts": ["...", "..."]}'
     return " ".join(text.split())[:_MESSAGE_LENGTH]
-
-
-async def _wait_unless_gone(request: Request, future: Future[list[LineAnswer]]) -> list[LineAnswer]:
-    """Return the future's result; cancel the future if the client disconnects first."""
-
-    async def disconnect() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    answer = asyncio.wrap_future(future)
-    gone = asyncio.ensure_future(disconnect())
-    either: list[asyncio.Future[Any]] = [answer, gone]
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise HTTPException(CLIENT_GONE)
-        return answer.result()
-    finally:
-        gone.cancel()
-        answer.cancel()
 
 
 def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
