@@ -23,21 +23,13 @@ _SCORES_RIGHT = (2, 4, 5)
 
 def as_text(comparison: Comparison) -> str:
     """Return the comparison, at most 100 cells wide except for names and signatures."""
-    slices = [
-        align_columns(rows, right=range(1, len(rows[0]))) for rows in _make_slice_tables(comparison)
-    ]
+    slices = _make_slice_tables(comparison)
     parts = [
         "\n".join(_describe_systems(comparison)),
         align_columns(_make_score_rows(comparison), right=_SCORES_RIGHT),
         "\n".join(_explain_scores(comparison)),
-        "\n\n".join(
-            [
-                *slices,
-                "\n".join(
-                    wcwidth.wrap(_explain_slices(comparison), _WIDTH, break_on_hyphens=False)
-                ),
-            ]
-        ),
+        *(align_columns(rows, right=range(1, len(rows[0]))) for rows in slices),
+        "\n".join(wcwidth.wrap(_explain_slices(comparison), _WIDTH, break_on_hyphens=False)),
         *(_format_sentence(comparison, sentence) for sentence in comparison.changed),
     ]
     return "\n\n".join(parts)

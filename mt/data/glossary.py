@@ -182,10 +182,8 @@ class Glossary:
         It is in capitals if the match is and its term is not. It begins with a capital if the text
         has one there at the start of a sentence, and the term none behind its first letter.
         """
-        target, upper = (
-            match.term.targets[0],
-            partial(in_upper_case, language=self.direction.target),
-        )
+        target = match.term.targets[0]
+        upper = partial(in_upper_case, language=self.direction.target)
         if match.text.isupper() and not match.term.source.isupper() and len(match.text) > 1:
             return upper(target)
         is_raised = text[place].isupper() and starts_sentence(text, place)

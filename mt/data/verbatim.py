@@ -30,9 +30,8 @@ _COPIED = re.compile(
     r"|\.{3,}|[!?！？]{2,}|(?P<run>[-*=~_#])(?P=run){2,}"
 )
 _SENTENCE_MARKS = re.compile("[.!?！？]+")
-_BEFORE = re.compile(
-    rf"(?:(?:(?>(?:{_SIGN}\u200d?)+)(?!\w)|(?:[-–—*+#>•·]+|\(?(?:\d{{1,3}}|[A-Za-z])\)|\d{{1,3}}\.)(?=\s))\s*)*"
-)
+_ITEM = r"(?:[-–—*+#>•·]+|\(?(?:\d{1,3}|[A-Za-z])\)|\d{1,3}\.)(?=\s)"
+_BEFORE = re.compile(rf"(?:(?:(?>(?:{_SIGN}\u200d?)+)(?!\w)|{_ITEM})\s*)*")
 """Signs, and the mark or number of an item of a list."""
 _BEHIND = re.compile(rf"(?:\s*[{_SIGNS}\ufe0f\u200d]++(?!\w))*\s*")
 _BORDER = re.compile(r"(?<![:\\])(?:\t|\\[nrt](?![a-z]))\s*")

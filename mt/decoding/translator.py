@@ -179,7 +179,7 @@ class Translator:
         return translator
 
     def require_calibration(self, option: str) -> Calibration:
-        """Return the calibration; raise UserError if an option needs it and there is none."""
+        """Return the calibration; raise UserError, which names the option, if it is missing."""
         if self.calibration is None:
             raise UserError(f"`{option}`: {_NO_CONFIDENCE % (self.folder, self.folder)}")
         return self.calibration

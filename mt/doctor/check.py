@@ -298,14 +298,14 @@ def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -
     """Yield a finding for a side with text in both scripts of its language."""
     for index, side in enumerate(("source", "target")):
         lines: dict[str, list[int]] = {}
-        total = 0
-        for number, *texts in (numbered for block in blocks for numbered in block.numbered()):
-            total += 1
+        numbered = [each for block in blocks for each in block.numbered()]
+        for number, *texts in numbered:
             for variant in variants_in(texts[index], languages[index]):
                 lines.setdefault(variant, []).append(number)
         rarer = min(lines.values(), key=len) if len(lines) > 1 else []
-        if len(rarer) > _RARER_SCRIPT * total:
-            yield Finding("two_scripts", side, len(rarer), total, tuple(rarer[:MAX_LINES_SHOWN]))
+        if len(rarer) > _RARER_SCRIPT * len(numbered):
+            shown = tuple(rarer[:MAX_LINES_SHOWN])
+            yield Finding("two_scripts", side, len(rarer), len(numbered), shown)
 
 
 def _find_extra_cells(corpus: PairSource) -> Iterator[Finding]:

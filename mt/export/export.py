@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mt.config import Config
 from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
@@ -274,9 +273,9 @@ def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) ->
         raise UserError(f"`training.export: {training.export}`: {reason}")
 
 
-def export_and_calibrate(run: Path, config: Config) -> None:
+def export_and_calibrate(run: Path, training: TrainingConfig, decoding: DecodingConfig) -> None:
     """End a training: write the export and the confidence of its run, each if it has none."""
-    export_trained_run(run, config.training, config.decoding)
+    export_trained_run(run, training, decoding)
     calibrate_trained_run(run)
 
 

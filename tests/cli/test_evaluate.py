@@ -31,13 +31,10 @@ def test_run_is_scored_with_all_options(program: Program, scoring: Recorded) -> 
     assert calls == [((Path("r"),), PLAIN), ((Path("r"),), chosen)]
 
 
-@pytest.mark.parametrize(("target", "options"), [(RUN, [])])
-def test_run_is_scored_on_given_texts(
-    target: str, options: list[str], program: Program, scoring: Recorded
-) -> None:
+def test_run_is_scored_on_given_texts(program: Program, scoring: Recorded) -> None:
     texts = ["--sources", "s", "--references", "t", "--references", "u"]
-    calls = scoring(target)
-    assert program("evaluate", "r", *texts, *options) == (0, "30 ± 1\n", "")
+    calls = scoring(RUN)
+    assert program("evaluate", "r", *texts) == (0, "30 ± 1\n", "")
     job = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
     assert calls == [((Path("r"),), {**PLAIN, "job": job})]
 

@@ -203,17 +203,17 @@ def test_given_files_are_not_replaced(run: Path, news: GivenTexts) -> None:
     folder = run / "evaluations"
     folder.mkdir(exist_ok=True)
     content = news.sources.read_bytes()
-    for path in (folder / "news.hypotheses.txt",):
-        path.write_bytes(content)
-        for name, texts in (
-            ("as_sources", GivenTexts(path, news.references)),
-            ("as_references", GivenTexts(news.sources, (*news.references, path))),
-        ):
-            job = EvaluationJob(texts=texts, allow=("swapped",))
-            with pytest.raises(UserError, match=f"{path}: the translations would replace this"):
-                evaluate_run(run, split="news", device="cpu", job=job)
-            evaluate_run(run, split=f"{name}_{path.stem[:4]}", device="cpu", job=job)
-            assert path.read_bytes() == content
+    path = folder / "news.hypotheses.txt"
+    path.write_bytes(content)
+    for name, texts in (
+        ("as_sources", GivenTexts(path, news.references)),
+        ("as_references", GivenTexts(news.sources, (*news.references, path))),
+    ):
+        job = EvaluationJob(texts=texts, allow=("swapped",))
+        with pytest.raises(UserError, match=f"{path}: the translations would replace this"):
+            evaluate_run(run, split="news", device="cpu", job=job)
+        evaluate_run(run, split=f"{name}_{path.stem[:4]}", device="cpu", job=job)
+        assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
