@@ -15,7 +15,7 @@ from pathlib import Path
 from mt.config.data import Direction
 from mt.data.corpus_files import LineReader
 from mt.data.verbatim import copied_parts, copied_spans
-from mt.data.words import WORD, starts_sentence
+from mt.data.words import WORD, find_inner_places, starts_sentence
 from mt.errors import DataError
 from mt.files import require_file
 from mt.languages import in_upper_case, is_language
@@ -158,15 +158,13 @@ class Glossary:
                 for case, number in table.get(own, ()):
                     if case != _CAPITAL or starts_sentence(text, start):
                         candidates.append((start - end, start, case, number))
-        copied = copied_spans(text) if candidates else []
+        copied, inner = (copied_spans(text), find_inner_places(text)) if candidates else ([], set())
         matches: list[Match] = []
         for length, start, _, number in sorted(candidates):
             end = start - length
             overlaps = any(start < other.end and other.start < end for other in matches)
             is_inside = any(a < end and start < b and not start <= a < b <= end for a, b in copied)
-            # Vowel signs belong to the letter before them.
-            is_cut = unicodedata.category(text[end : end + 1] or " ")[0] == "M"
-            if not (overlaps or is_inside or is_cut):
+            if not (overlaps or is_inside or inner & {start, end}):
                 matches.append(Match(self.terms[number], start, end, text[start:end]))
         return sorted(matches, key=lambda match: match.start)
 

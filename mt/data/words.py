@@ -2,10 +2,13 @@
 
 A word is a run of letters, marks and digits, with the signs that join it to others (`half-life`,
 `C++17`, `cat.txt`, `/usr/bin`). In scripts without spaces each character is a word, and a run of
-katakana.
+katakana; dictionaries of ICU say where their words begin and end.
 """
 
 import re
+from itertools import accumulate
+
+from icu4py.breakers import WordBreaker
 
 from mt.languages import FINAL_MARKS, UNSPACED
 
@@ -21,6 +24,7 @@ WORD = re.compile(
     rf"[{_KATAKANA}]+|[{_UNSPACED}]|[/\\@#$<]*{_RUN}(?:[-\u2010\u2011./\\@&+#=~:_·]+{_RUN})*|\S"
 )
 """Word, mark, or character of a script without spaces."""
+_BETWEEN = re.compile(rf"(?<=[{_UNSPACED}])(?=[{_UNSPACED}])")
 _OPENING = " \t\"'«»„“”‘’‹›「『（([{¿¡-–—*#>•"
 """Marks before the first word of a sentence."""
 
@@ -29,3 +33,11 @@ def starts_sentence(text: str, place: int) -> bool:
     """Test for a place at the start of a sentence, where a capital says nothing."""
     before = text[:place].rstrip(_OPENING)
     return not before or before[-1] in f":\n{FINAL_MARKS}"
+
+
+def find_inner_places(text: str) -> set[int]:
+    """Return the places inside words, where no whole word begins or ends."""
+    inner = {at for word in WORD.finditer(text) for at in range(word.start() + 1, word.end())}
+    if between := {place.start() for place in _BETWEEN.finditer(text)}:
+        inner |= between.difference(accumulate(map(len, WordBreaker(text, "en"))))
+    return inner

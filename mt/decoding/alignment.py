@@ -6,14 +6,14 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.verbatim import is_unspaced
-from mt.data.words import WORD
+from mt.data.words import find_inner_places
 from mt.decoding.engine import (
     Engine,
     ExplainingEngine,
@@ -25,12 +25,10 @@ from mt.languages import FINAL_MARKS
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
-_LEAST_GAIN = math.log(4)
-"""Log-probability that aligned words lose without the span of the source, at least."""
-_SHARE = 1 / 3
-"""Share of the largest loss from which on a word before it is aligned as well."""
-_LIKELY = math.log(0.2)
-"""Log-probability of a further word of the same span, given the span alone."""
+_LEAST_LOSS = 1.0
+"""Log-probability that an aligned word loses without the word of the source, at least."""
+_LIKELY = math.log(0.25)
+"""Log-probability of a further aligned word behind it, given the word of the source alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +137,16 @@ def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Words of a translation in a row with their tokens; in scripts without spaces, tokens."""
+class _Word:
+    """Word of a translation, with the tokens that hold a part of it."""
 
     start: int
     end: int
     tokens: tuple[int, ...]
-    words: int = 1
+
+    def is_long(self) -> bool:
+        """Test for more than one character: a particle or a verb is often one."""
+        return self.end - self.start > 1
 
 
 def align_source_words(
@@ -154,12 +155,12 @@ def align_source_words(
     kept: Sequence[Span],
     engine: Engine,
     tokenizer: Tokenizer,
-) -> list[Run | None]:
-    """Return the words of a translation that are aligned with each word of its source text.
+) -> list[Span | None]:
+    """Return the place in a translation that is aligned with each word of its source text.
 
-    They are those whose log-probability falls most without the word in the source (Li et al. 2019,
-    "On the Word Alignment from Neural Machine Translation"), times their attention to it, and the
-    next ones as long as they are likely after them, given the word alone. None: nothing depends on
+    It is the word whose log-probability falls most without the word in the source (Li et al. 2019,
+    "On the Word Alignment from Neural Machine Translation"), times its attention to it, and the
+    next ones as long as they are likely after it, given the word alone. None: nothing depends on
     the word, or the engine does not explain. No two share a word; those in `kept` places stay.
     """
     written = part.hypothesis.ids
@@ -176,55 +177,52 @@ def align_source_words(
         sources.append([token for at, token in enumerate(source) if at not in own])
         sources.append([token for at, token in enumerate(source) if at in own | tags])
     full, *others = engine.explain(sources, [part.hypothesis] * len(sources))
-    text, aligned, free = part.text, list[Run | None](), _words_of(part, kept, tokenizer)
+    text, aligned, free = part.text, list[Span | None](), _words_of(part, kept, tokenizer)
     for columns, without, alone in zip(owned, others[::2], others[1::2], strict=True):
-        losses = [a - b for a, b in zip(full.log_probs, without.log_probs, strict=True)]
-        gains = [sum(losses[token] for token in word.tokens) for word in free]
-        weights = gains
+        lost = [a - b for a, b in zip(full.log_probs, without.log_probs, strict=True)]
+        losses = [sum(lost[token] for token in word.tokens) for word in free]
+        weights = losses
         if full.attention is not None:
             attention = full.attention[:, columns].sum(axis=1).tolist()
             weights = [
-                gain * max(attention[token] for token in word.tokens)
-                for gain, word in zip(gains, free, strict=True)
+                loss * max(attention[token] for token in word.tokens)
+                for loss, word in zip(losses, free, strict=True)
             ]
         best = max(range(len(free)), key=weights.__getitem__, default=0)
         first, end = best, best + 1
-        while first and gains[first - 1] > _SHARE * gains[best]:
-            if free[first - 1].end != free[first].start:
-                break
-            first -= 1
-        while end < len(free) and sum(alone.log_probs[t] for t in free[end].tokens) >= _LIKELY:
+        while end < len(free):
+            likely = sum(alone.log_probs[token] for token in free[end].tokens) >= _LIKELY
             gap = text[free[end - 1].end : free[end].start]
-            if gap.strip() or (gap and gains[end] < _LEAST_GAIN):
+            if gap.strip() or (gap and not (likely and losses[end] >= _LEAST_LOSS)):
                 break
+            # In scripts without spaces, a counter or a verb before a word depends on it as well.
+            is_heavy = not gap and weights[end] >= weights[best] / 2
+            if not (likely or is_heavy):
+                break
+            if free[end].is_long() and (is_heavy or not (gap or free[first].is_long())):
+                first = end
             end += 1
-        run, is_found = free[first:end], sum(gains[first:end]) >= _LEAST_GAIN
-        aligned.append(None)
+        is_found = sum(losses[best:end]) >= _LEAST_LOSS
+        aligned.append((free[first].start, free[end - 1].end) if is_found else None)
         if is_found:
-            tokens = tuple(token for word in run for token in word.tokens)
-            aligned[-1] = Run(run[0].start, run[-1].end, tokens, len(run))
             free = [*free[:first], *free[end:]]
     return aligned
 
 
-def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[Run]:
+def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:
     """Return the words of a translation that have letters and are outside of kept places."""
-    text, written, runs = part.text, part.hypothesis.ids, list[Run]()
+    text, written, words = part.text, part.hypothesis.ids, list[_Word]()
     decoded = tokenizer.decode_target(written)
     tokens = _spans(decoded, _target_tokens(written, tokenizer.target))
     [spans] = map_spans_to_line([[*tokens.values()]], [decoded], text)
-    inside = {at for word in WORD.finditer(text) for at in range(word.start() + 1, word.end())}
-    for token, span in zip(tokens, spans, strict=True):
-        if span and runs and (span[0] in inside or span[0] < runs[-1].end):
-            runs[-1] = replace(runs[-1], end=span[1], tokens=(*runs[-1].tokens, token))
-        elif span:
-            runs.append(Run(*span, (token,)))
-    words = list[Run]()
-    for run in runs:
-        letters = [at for at in range(run.start, run.end) if text[at].isalnum()]
-        is_free = not any(run.start < end and start < run.end for start, end in kept)
-        if is_free and any(map(str.isalpha, text[run.start : run.end])):
-            words.append(replace(run, start=letters[0], end=letters[-1] + 1))
+    token_spans = [(token, *span) for token, span in zip(tokens, spans, strict=True) if span]
+    inner = find_inner_places(text)
+    for start, end in pairwise(at for at in range(len(text) + 1) if at not in inner):
+        own = tuple(token for token, left, right in token_spans if left < end and start < right)
+        is_free = not any(start < right and left < end for left, right in kept)
+        if own and is_free and any(map(str.isalpha, text[start:end])):
+            letters = [at for at in range(start, end) if text[at].isalnum()]
+            words.append(_Word(letters[0], letters[-1] + 1, own))
     return words
 
 

@@ -36,8 +36,7 @@ class Terms:
         too many tokens, or if it has unknown characters.
         """
         text, ids, tags = item.text, item.ids, self.tokenizer.term_ids
-        matches = _find(self.glossary, item, text) if tags else []
-        if not tags or not matches:
+        if not tags or not (matches := _find(self.glossary, item, text)):
             return ids
         owners, shown, copied = source_tokens(text, ids, self.tokenizer), list[int](), 0
         for match in matches:
@@ -69,30 +68,28 @@ class Terms:
                 free.remove(best)
                 edits[number] = best.start, best.end, ""
         kept = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
-        # In scripts without spaces, the characters of a term may be a part of other words.
-        certain = {n: e for n, e in edits.items() if not is_unspaced(part.text[e[0]])}
-        kept += [edit[:2] for edit in certain.values()]
-        asked = [number for number in range(len(matches)) if number not in certain]
+        kept += [(start, end) for start, end, _ in edits.values()]
+        asked = [number for number in range(len(matches)) if number not in edits]
         words = [
             [(match.start, match.end) for match in matches if match.term is matches[number].term]
             for number in asked
         ]
         runs = align_source_words(part, words, kept, self.engine, self.tokenizer)
         for number, run in zip(asked, runs, strict=True):
-            start, end, _ = edits.get(number, (0, 0, ""))
-            if run and not (start <= run.start < run.end <= end or (end and run.words == 1)):
-                target = self.glossary.write_target(matches[number], part.text, run.start)
-                edits[number] = run.start, run.end, target
+            if run:
+                target = self.glossary.write_target(matches[number], part.text, run[0])
+                around = part.text[max(run[0] - len(target) + 1, 0) : run[1] + len(target) - 1]
+                is_inside = is_unspaced(target[0]) and target in around
+                edits[number] = *run, "" if is_inside else target
         uses = [TermUse(match.text, match.term.targets[0], "missed", "") for match in matches]
         text, copied = "", 0
         for number, (start, end, target) in sorted(edits.items(), key=itemgetter(1)):
-            if start >= copied:
-                text += part.text[copied:start]
-                new, place = target or part.text[start:end], len(text)
-                places = (matches[number].start, matches[number].end), (place, place + len(new))
-                way = "placed" if target else "model"
-                uses[number] = TermUse(matches[number].text, new, "used", way, places)
-                text, copied = text + new, end
+            new, way = (target, "placed") if target else (part.text[start:end], "model")
+            text += part.text[copied:start]
+            place = len(text), len(text) + len(new)
+            places = (matches[number].start, matches[number].end), place
+            uses[number] = replace(uses[number], target=new, fate="used", way=way, places=places)
+            text, copied = text + new, end
         return replace(part, text=text + part.text[copied:], terms=tuple(uses))
 
 

@@ -56,11 +56,15 @@ def test_longest_terms_are_found_as_by_a_naive_search(terms: list[str], text: st
 
 @settings(deadline=None, max_examples=200)
 @given(
-    terms=st.lists(st.text("电脑桌子", min_size=1, max_size=3), min_size=1, max_size=8),
-    text=st.text("电脑桌子，", max_size=20),
+    terms=st.lists(
+        st.sampled_from(["电脑", "电", "大学", "大学生", "学生", "桌子", "子"]), min_size=1
+    ),
+    words=st.lists(st.sampled_from(["电脑", "桌子", "大学生", "学生", "，"]), max_size=8),
 )
-def test_longest_terms_are_found_in_text_without_spaces(terms: list[str], text: str) -> None:
-    assert found(",".join(terms), text, "zh") == match_naively(terms, text, "{}")
+def test_longest_terms_are_found_as_whole_words_without_spaces(
+    terms: list[str], words: list[str]
+) -> None:
+    assert found(",".join(terms), "".join(words), "zh") == match_naively(terms, " ".join(words))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,10 @@ def test_longest_terms_are_found_in_text_without_spaces(terms: list[str], text: 
             "パンダとパン、サーバー、京都",
             "パン サーバー 京都",
         ),
+        ("ja", "大学, 京都", "大学生は東京都の大学へ", "大学"),
         ("th", "กา", "กา กา้", "กา"),
+        ("th", "กา", "กากับกาแฟ", "กา"),
+        ("zh", "汤, 大学", "汤姆喝汤，大学生在大学", "汤 大学"),
     ],
 )
 def test_terms_are_found_as_they_are_written(

@@ -171,36 +171,50 @@ def test_a_term_that_is_missing_replaces_the_aligned_words_alone(
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "placed", "way"),
+    ("text", "losses", "alone", "placed"),
     [
-        ("cats", "我的电脑", "我的桌子", "placed"),  # both tokens of the word
-        ("dog", "我的电脑", "桌子电脑", "placed"),
-        ("car", "我的电脑", "我的电脑", ""),  # no token depends on the term
+        ("我的电脑", [0, 0, 5, 5], "", "我的桌子"),
+        ("我的电脑", [0, 0, 5, 0], "", "我的桌子"),  # half of a word
+        ("我的电脑", [0.2, 0.2, 0.5, 0], "", None),  # hardly any loss
+        # A counter or a verb before the word depends on it as well.
+        ("带一把雨伞。", [0, 2, 2, 3, 1, 0], "", "带一把桌子。"),
+        ("他骑自行车。", [0, 5, 0, 0, 0, 0], "自行车", "他骑桌子。"),
+        ("坐地铁到", [4, 4, 4, 0], "", "坐桌子到"),
+        # What follows belongs to it only if it is likely for the term alone.
+        ("在图书馆看", [0, 5, 0, 0, 0], "馆", "在桌子看"),
+        ("在图书馆看", [0, 5, 0, 0, 0], "", "在桌子馆看"),
+        # The term is not written twice into a longer word that holds it.
+        ("小桌子们", [0, 0, 0, 5], "", "小桌子们"),
     ],
 )
 def test_whole_words_are_replaced_in_scripts_without_spaces(
-    source: str, text: str, placed: str, way: str
+    text: str, losses: list[float], alone: str, placed: str | None
 ) -> None:
     class Characters(Dictionary):
-        """Engine in which 我的 is from `dog` and 电脑 from `cats`, and 脑 from 电 as well."""
+        """Engine whose characters lose log-probability without `dog` in the source."""
 
         def n_best_ids(self, sources: Any, *_: Any, **__: Any) -> list[list[Hypothesis]]:
             ids = self.tokenizer.target.processor.piece_to_id([*text])
             return [[Hypothesis(tuple(ids), -1.0, -1.0, finished=True)] for _ in sources]
 
         def score(self, sources: Any, targets: Any) -> list[list[float]]:
-            words = [{word for word, _ in self.words(source)} for source in sources]
-            dog, cats = (
-                [-0.1 if word in known else -9.0 for known in words] for word in ("dog", "cats")
-            )
-            return [[a, a, b, -0.1] for a, b in zip(dog, cats, strict=True)]
+            rows = {
+                "see dog cats": [-0.1] * len(text),
+                "see cats": [-0.1 - loss for loss in losses],
+                "dog": [-0.1 if character in alone else -9.0 for character in text],
+            }
+            return [rows[" ".join(word for word, _ in self.words(source))] for source in sources]
 
     translator = build({})
+    words = foreign_vocabulary(
+        [*LINES, "带一把雨伞 他骑自行车 坐地铁到 在图书馆看 小桌子们。"], 190
+    )
+    translator.tokenizer = Tokenizer(words, words, "")
     translator.engine = Characters(translator.tokenizer, {})
-    glossary = as_glossary({source: "桌子"})
-    [translation] = translator.stream(["see dog cats car"], glossary=glossary)
-    assert translation.text == placed
-    assert [use.way for use in translation.terms] == [way]
+    [translation] = translator.stream(["see dog cats"], glossary=as_glossary({"dog": "桌子"}))
+    assert translation.text == (placed or text)
+    ways = {None: "", text: "model"}
+    assert [use.way for use in translation.terms] == [ways.get(placed, "placed")]
 
 
 def test_a_forced_beginning_stays() -> None:
