@@ -9,7 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
+from operator import add
 from pathlib import Path
 
 from mt.config.data import Direction
@@ -74,17 +75,12 @@ def read_terms(path: Path | None) -> tuple[Term, ...]:
     return _check_rows(str(path), rows)
 
 
-def as_terms(rows: Mapping[str, str | Sequence[str]]) -> tuple[Term, ...]:
-    """Return terms by a mapping of source terms to a target term or several.
+def as_terms(rows: Mapping[str, str]) -> tuple[Term, ...]:
+    """Return terms by a mapping of source terms to target terms, both with `|` between forms.
 
     Raises DataError that lists all rows that are no terms.
     """
-    pairs = [
-        (f"`{make_printable(source)}`", (source, target))
-        for source, targets in rows.items()
-        for target in ([targets] if isinstance(targets, str) else targets or [""])
-    ]
-    return _check_rows("glossary", pairs)
+    return _check_rows("glossary", [(f"`{make_printable(row[0])}`", row) for row in rows.items()])
 
 
 def _check_rows(name: str, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Term, ...]:
@@ -98,9 +94,7 @@ def _check_rows(name: str, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[T
             no = "leave out markup, placeholders, addresses and control characters"
             faults.append(f"{place} has `{make_printable(odd[0])}`; {no}")
         elif len(note) not in {1, 2} or not all(map(_LETTER.search, left + right)):
-            faults.append(
-                f"{place} is not a source term with letters, a tab, and such a target term"
-            )
+            faults.append(f"{place} is not a source term with letters, tab, such a target term")
         for index, source in enumerate(left):
             # As many forms on both sides are pairs.
             own = right[index : index + 1] if len(left) == len(right) else []
@@ -114,12 +108,8 @@ def _split(text: str) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
     """Return the places and the normal forms of words; a space is part of the word behind it."""
     spans = [word.span() for word in WORD.finditer(text)]
     spaces = [" " if start and text[start - 1].isspace() else "" for start, _ in spans]
-    return spans, tuple(s + _normalize(text[a:b]) for s, (a, b) in zip(spaces, spans, strict=True))
-
-
-@lru_cache(maxsize=1 << 16)
-def _normalize(word: str) -> str:
-    return unicodedata.normalize("NFKC", word).translate(_SAME_LETTERS)
+    forms = [unicodedata.normalize("NFKC", text[a:b]).translate(_SAME_LETTERS) for a, b in spans]
+    return spans, tuple(map(add, spaces, forms))
 
 
 @dataclass(frozen=True, eq=False)

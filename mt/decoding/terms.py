@@ -70,10 +70,7 @@ class Terms:
         kept = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
         kept += [(start, end) for start, end, _ in edits.values()]
         asked = [number for number in range(len(matches)) if number not in edits]
-        words = [
-            [(match.start, match.end) for match in matches if match.term is matches[number].term]
-            for number in asked
-        ]
+        words = [[(m.start, m.end) for m in matches if m.term is matches[n].term] for n in asked]
         runs = align_source_words(part, words, kept, self.engine, self.tokenizer)
         for number, run in zip(asked, runs, strict=True):
             if run:

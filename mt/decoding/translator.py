@@ -202,12 +202,12 @@ class Translator:
         lines: Sequence[str],
         *,
         prefixes: Sequence[str] | None = None,
-        glossary: Mapping[str, str | Sequence[str]] | None = None,
+        glossary: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Return the translation of each line; see `stream`.
 
-        `glossary` maps source terms to a target term or several, in place of the translator's own.
-        Raises DataError for a row that is no term.
+        `glossary` maps source terms to target terms, both with `|` between forms, in place of the
+        translator's own. Raises DataError for a row that is no term.
         """
         if isinstance(lines, str) or isinstance(prefixes, str):
             raise TypeError("translate takes a list of lines; put a single one into a list")

@@ -80,7 +80,7 @@ def _check_string(value: object) -> str:
     return value
 
 
-Rows = dict[str, str | list[str]]
+Rows = dict[str, str]
 """Rows of a glossary."""
 
 

@@ -55,7 +55,7 @@ def test_terms_of_a_request_or_of_the_server_are_reported(
 
     plain: tuple[str, str, list[dict[str, str]]] = ("fe", "ok", [])
     assert ask() == [("ba\ndc", "ok", [used]), plain]
-    assert ask(glossary={"cd": ["x", "y"]}) == [("ba\ndc", "missed-term", [missed]), plain]
+    assert ask(glossary={"cd": "x|y"}) == [("ba\ndc", "missed-term", [missed]), plain]
     assert ask(glossary={"ab": "ba", "cd": "x"})[0][2] == [used, missed]
     assert ask(glossary={}) == [("ba\ndc", "ok", []), plain]
     engine.open.clear()
