@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from itertools import accumulate, pairwise
 from typing import Literal
 
+import numpy as np
+
 from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
@@ -25,8 +27,8 @@ from mt.languages import FINAL_MARKS
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
-_LEAST_LOSS = 1.0
-"""Log-probability that an aligned word loses without the word of the source, at least."""
+_LEAST_LOSS = 0.3
+"""Log-probability that an aligned word loses without the word of the source, times attention."""
 _LIKELY = math.log(0.25)
 """Log-probability of a further aligned word behind it, given the word of the source alone."""
 
@@ -142,7 +144,7 @@ class _Word:
 
     start: int
     end: int
-    tokens: tuple[int, ...]
+    tokens: list[int]
 
     def is_long(self) -> bool:
         """Test for more than one character: a particle or a verb is often one."""
@@ -159,9 +161,10 @@ def align_source_words(
     """Return the place in a translation that is aligned with each word of its source text.
 
     It is the word whose log-probability falls most without the word in the source (Li et al. 2019,
-    "On the Word Alignment from Neural Machine Translation"), times its attention to it, and the
-    next ones as long as they are likely after it, given the word alone. None: nothing depends on
-    the word, or the engine does not explain. No two share a word; those in `kept` places stay.
+    "On the Word Alignment from Neural Machine Translation") and rises most from no source to the
+    word alone, times its attention to it; and the next ones as long as they are likely after it,
+    given the word alone. None: nothing depends on the word, or the engine does not explain. No two
+    share a word; those in `kept` places stay.
     """
     written = part.hypothesis.ids
     if not (words and written and isinstance(engine, ExplainingEngine)):
@@ -176,18 +179,16 @@ def align_source_words(
         owned.append(sorted(own))
         sources.append([token for at, token in enumerate(source) if at not in own])
         sources.append([token for at, token in enumerate(source) if at in own | tags])
-    full, *others = engine.explain(sources, [part.hypothesis] * len(sources))
+    sources.append([source[at] for at in sorted(tags)])
+    full, *others, empty = engine.explain(sources, [part.hypothesis] * len(sources))
     text, aligned, free = part.text, list[Span | None](), _words_of(part, kept, tokenizer)
     for columns, without, alone in zip(owned, others[::2], others[1::2], strict=True):
-        lost = [a - b for a, b in zip(full.log_probs, without.log_probs, strict=True)]
-        losses = [sum(lost[token] for token in word.tokens) for word in free]
-        weights = losses
-        if full.attention is not None:
-            attention = full.attention[:, columns].sum(axis=1).tolist()
-            weights = [
-                loss * max(attention[token] for token in word.tokens)
-                for loss, word in zip(losses, free, strict=True)
-            ]
+        lost = np.subtract(full.log_probs, without.log_probs)
+        gained = np.subtract(alone.log_probs, empty.log_probs)
+        seen = np.ones(len(lost)) if full.attention is None else full.attention[:, columns].sum(1)
+        losses = [lost[word.tokens].sum() * seen[word.tokens].max() for word in free]
+        gains = [gained[word.tokens].sum() * seen[word.tokens].max() for word in free]
+        weights = np.add(losses, gains)
         best = max(range(len(free)), key=weights.__getitem__, default=0)
         first, end = best, best + 1
         while end < len(free):
@@ -202,7 +203,7 @@ def align_source_words(
             if free[end].is_long() and (is_heavy or not (gap or free[first].is_long())):
                 first = end
             end += 1
-        is_found = sum(losses[best:end]) >= _LEAST_LOSS
+        is_found = best < len(free) and losses[best] >= _LEAST_LOSS
         aligned.append((free[first].start, free[end - 1].end) if is_found else None)
         if is_found:
             free = [*free[:first], *free[end:]]
@@ -218,7 +219,7 @@ def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) 
     token_spans = [(token, *span) for token, span in zip(tokens, spans, strict=True) if span]
     inner = find_inner_places(text)
     for start, end in pairwise(at for at in range(len(text) + 1) if at not in inner):
-        own = tuple(token for token, left, right in token_spans if left < end and start < right)
+        own = [token for token, left, right in token_spans if left < end and start < right]
         is_free = not any(start < right and left < end for left, right in kept)
         if own and is_free and any(map(str.isalpha, text[start:end])):
             letters = [at for at in range(start, end) if text[at].isalnum()]

@@ -174,13 +174,15 @@ def test_a_term_that_is_missing_replaces_the_aligned_words_alone(
     [
         ("我的电脑", [0, 0, 5, 5], "", "我的桌子"),
         ("我的电脑", [0, 0, 5, 0], "", "我的桌子"),  # half of a word
-        ("我的电脑", [0.2, 0.2, 0.5, 0], "", None),  # hardly any loss
+        ("我的电脑", [0.1, 0.1, 0.2, 0], "", None),  # hardly any loss
+        ("我的电脑", [1, 0, 0.5, 0], "电脑", "我的桌子"),  # the term alone makes it likely
+        ("我的电脑", [0, 0, 0.1, 0], "电脑", None),
         # A counter or a verb before the word depends on it as well.
         ("带一把雨伞。", [0, 2, 2, 3, 1, 0], "", "带一把桌子。"),
         ("他骑自行车。", [0, 5, 0, 0, 0, 0], "自行车", "他骑桌子。"),
         ("坐地铁到", [4, 4, 4, 0], "", "坐桌子到"),
         # What follows belongs to it only if it is likely for the term alone.
-        ("在图书馆看", [0, 5, 0, 0, 0], "馆", "在桌子看"),
+        ("在图书馆看", [0, 5, 0, 0, 0], "图书馆", "在桌子看"),
         ("在图书馆看", [0, 5, 0, 0, 0], "", "在桌子馆看"),
         # The term is not written twice into a longer word that holds it.
         ("是大学生", [0, 0, 0, 5], "", "是大学生"),
@@ -201,6 +203,7 @@ def test_whole_words_are_replaced_in_scripts_without_spaces(
                 "see dog cats": [-0.1] * len(text),
                 "see cats": [-0.1 - loss for loss in losses],
                 "dog": [-0.1 if character in alone else -9.0 for character in text],
+                "": [-1.1 if character in alone else -9.0 for character in text],
             }
             return [rows[" ".join(word for word, _ in self.words(source))] for source in sources]
 
