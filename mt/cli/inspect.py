@@ -79,7 +79,14 @@ def info(
     texts = [align_columns([tuple(map(make_printable, row)) for row in rows]) for rows in tables]
     parts_table = align_columns(_part_rows(parts), right=range(1, 5))
     chosen = [key for key in open_keys(config) if key.startswith(("model.", "tokenizer."))]
-    typer.echo("\n\n".join([*texts, parts_table, _cost_note(chosen)]))
+    note = (
+        f"FLOPs: matrix products of the forward pass of a pair of {COUNTED_TOKENS} + "
+        f"{COUNTED_TOKENS} tokens, two operations per multiply-add; training takes three times as "
+        "many. A shared matrix counts as an embedding."
+    )
+    if chosen:
+        note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
+    typer.echo("\n\n".join([*texts, parts_table, fill(note, 80)]))
 
 
 def _refuse_overrides(overrides: Sequence[str] | None) -> None:
@@ -104,18 +111,6 @@ def _part_rows(parts: "Sequence[PartCost]") -> list[_Row]:
         millions = f"{part.flops / 1e6:,.2f}"
         rows.append((part.name, f"{part.parameters:,}", shares[0], millions, shares[1]))
     return [*rows, ("total", f"{parameters:,}", "100.0%", f"{flops / 1e6:,.2f}", "100.0%")]
-
-
-def _cost_note(chosen: Sequence[str]) -> str:
-    """Return the meaning of the counts, and the keys that training may still choose."""
-    note = (
-        f"FLOPs: matrix products of the forward pass of a pair of {COUNTED_TOKENS} + "
-        f"{COUNTED_TOKENS} tokens, two operations per multiply-add; training takes three times as "
-        "many. A shared matrix counts as an embedding."
-    )
-    if chosen:
-        note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
-    return fill(note, 80)
 
 
 def _run_rows(run: "RunInfo") -> list[_Row]:
@@ -200,11 +195,28 @@ def plan(
         typer.echo(json.dumps({**asdict(planned), "export_refused": refused}, indent=2))
         return
     exports = [f"no {target}: {why}" if why else target for target, why in refused.items()]
+    rows: list[_Row] = [("time", "each", "number", "together")]
+    for name, count in (
+        ("update", planned.updates),
+        ("validation", planned.validations),
+        ("checkpoint", planned.checkpoints),
+    ):
+        seconds = planned.seconds[name]
+        rows.append((name, _format_time(seconds), f"{count:,}", _format_time(seconds * count)))
+    total = _format_time(planned.seconds["total"])
+    if planned.bound != "exactly":
+        total = f"{planned.bound} {total}"
+    more = {
+        "exactly": "",
+        "at most": " `training.patience` may end it earlier.",
+        "at least": " This is the shortest case: no validation improves on the first.",
+    }
     texts = [
         f"{config}: {planned.precision} on {_describe_device(planned.device, planned.threads)}",
         align_columns([*_plan_rows(planned), ("export to", "; ".join(exports))]),
-        align_columns(_time_rows(planned), right=(1, 2, 3)),
-        _plan_note(planned),
+        align_columns([*rows, ("in all", "", "", total)], right=(1, 2, 3)),
+        f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
+        f"`{planned.ends_by}` ends the training.{more[planned.bound]}",
     ]
     typer.echo("\n\n".join(texts))
 
@@ -236,33 +248,6 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     yield "checkpoint", _format_size(planned.checkpoint_bytes)
     disk, disk_free = _format_size(planned.disk_bytes), _format_size(planned.disk_free_bytes)
     yield "disk", f"at most {disk}; {disk_free} are available"
-
-
-def _time_rows(planned: "TrainingPlan") -> list[_Row]:
-    rows: list[_Row] = [("time", "each", "number", "together")]
-    for name, count in (
-        ("update", planned.updates),
-        ("validation", planned.validations),
-        ("checkpoint", planned.checkpoints),
-    ):
-        seconds = planned.seconds[name]
-        rows.append((name, _format_time(seconds), f"{count:,}", _format_time(seconds * count)))
-    total = _format_time(planned.seconds["total"])
-    if planned.bound != "exactly":
-        total = f"{planned.bound} {total}"
-    return [*rows, ("in all", "", "", total)]
-
-
-def _plan_note(planned: "TrainingPlan") -> str:
-    more = {
-        "exactly": "",
-        "at most": " `training.patience` may end it earlier.",
-        "at least": " This is the shortest case: no validation improves on the first.",
-    }
-    return (
-        f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
-        f"`{planned.ends_by}` ends the training.{more[planned.bound]}"
-    )
 
 
 def _format_count(count: float) -> str:

@@ -187,7 +187,14 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
     Runs and exports are translated. Raises UserError before translation if the systems do not
     compare.
     """
-    _check_paths(paths)
+    if len(paths) < 2:
+        raise UserError("nothing to compare: name two or more runs, exported models or files")
+    if len(paths) > MAX_SYSTEMS:
+        raise UserError(f"{len(paths)} systems: up to {MAX_SYSTEMS} can be compared at once")
+    real = [resolved(path) for path in paths]
+    for index, path in enumerate(paths):
+        if real[index] in real[:index]:
+            raise UserError(f"{path}: is named twice; a system does not compare with itself")
     _check_splits(paths, options)
     check_metrics(options.metrics)
     read = partial(read_systems, paths, options.texts, allow=options.allow, device=options.device)
@@ -289,17 +296,6 @@ def make_slices(scorer: SubsetScorer, side: SlicedSide, rare: RareWords) -> list
             parts.setdefault(part_of(line), []).append(index)
         slices += [scorer.slice(group, part[1], parts[part]) for part in sorted(parts)]
     return slices
-
-
-def _check_paths(paths: Sequence[Path]) -> None:
-    if len(paths) < 2:
-        raise UserError("nothing to compare: name two or more runs, exported models or files")
-    if len(paths) > MAX_SYSTEMS:
-        raise UserError(f"{len(paths)} systems: up to {MAX_SYSTEMS} can be compared at once")
-    real = [resolved(path) for path in paths]
-    for index, path in enumerate(paths):
-        if real[index] in real[:index]:
-            raise UserError(f"{path}: is named twice; a system does not compare with itself")
 
 
 def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:

@@ -389,21 +389,16 @@ def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     for chunk in chunks:
         first, *others = chunk.split(b"\n")
         unfinished.append(first)
-        if len(unfinished) * _CHUNK_BYTES > LONGEST_LINE:
-            _check_length(unfinished, name, line_number)
+        is_long = len(unfinished) * _CHUNK_BYTES > LONGEST_LINE
+        if is_long and sum(map(len, unfinished)) > LONGEST_LINE:
+            limit = f"{LONGEST_LINE:,} bytes; divide it into lines"
+            raise DataError(f"{name}: line {line_number} has more than {limit}")
         for line in others:
             yield b"".join(unfinished).removesuffix(b"\r")
             unfinished = [line]
             line_number += 1
     if rest := b"".join(unfinished):
         yield rest.removesuffix(b"\r")
-
-
-def _check_length(parts: Sequence[bytes], name: str, line_number: int) -> None:
-    if sum(map(len, parts)) > LONGEST_LINE:
-        raise DataError(
-            f"{name}: line {line_number} has more than {LONGEST_LINE:,} bytes; divide it into lines"
-        )
 
 
 def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:

@@ -326,7 +326,13 @@ class Translator:
         *,
         n_best: int,
     ) -> Translation:
-        choices = _best_choices([result.parts for result in results], n_best)
+        # The best combinations of one translation of each part, by the sum of their scores.
+        choices: list[tuple[TranslatedPart, ...]] = [()]
+        for result in results:
+            longer = [(*choice, part) for choice in choices for part in result.parts]
+            if len(longer) > 1:
+                longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
+            choices = longer[:n_best]
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
         uses = judge_terms(line.text, best.text, best.parts)
@@ -443,16 +449,3 @@ def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
             f"beam search finds as many translations as its beam: for {n_best} of them "
             f"`decoding.beam` must be at least {n_best}, it is {decoding.beam}"
         )
-
-
-def _best_choices(
-    inputs: list[list[TranslatedPart]], count: int
-) -> list[tuple[TranslatedPart, ...]]:
-    """Return the best combinations of one translation per input, by the sum of their scores."""
-    choices: list[tuple[TranslatedPart, ...]] = [()]
-    for parts in inputs:
-        longer = [(*choice, part) for choice in choices for part in parts]
-        if len(longer) > 1:
-            longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
-        choices = longer[:count]
-    return choices

@@ -435,7 +435,25 @@ def check_corpora(
             for other in earlier:
                 findings += find_overlaps(split.counts, other.counts, other.name)
             fertility = _measure_sample(stretches, tokenizer, split.languages)
-            reports.append(_make_report(split, findings, fertility))
+            warnings = [finding for finding in findings if finding.count]
+            warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
+            shown = {line for finding in warnings for line in finding.lines}
+            examples = [
+                PairExample(line, source, target)
+                for block in split.blocks("reading examples")
+                for line, source, target in block.numbered()
+                if line in shown
+            ]
+            reports.append(
+                SplitReport(
+                    split.name,
+                    split.corpus.description,
+                    split.counts.source.size(split.languages[0], fertility[0]),
+                    split.counts.target.size(split.languages[1], fertility[1]),
+                    tuple(warnings),
+                    tuple(examples),
+                )
+            )
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in check_languages(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
@@ -530,30 +548,6 @@ def _measure_sample(
     return (
         measure_fertility(sources, tokenizer.source, languages[0]),
         measure_fertility(targets, tokenizer.target, languages[1]),
-    )
-
-
-def _make_report(
-    split: _CountedSplit,
-    findings: Iterable[Finding],
-    fertility: tuple[Fertility | None, Fertility | None],
-) -> SplitReport:
-    warnings = [finding for finding in findings if finding.count]
-    warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
-    shown = {line for finding in warnings for line in finding.lines}
-    examples = [
-        PairExample(line, source, target)
-        for block in split.blocks("reading examples")
-        for line, source, target in block.numbered()
-        if line in shown
-    ]
-    return SplitReport(
-        split.name,
-        split.corpus.description,
-        split.counts.source.size(split.languages[0], fertility[0]),
-        split.counts.target.size(split.languages[1], fertility[1]),
-        tuple(warnings),
-        tuple(examples),
     )
 
 

@@ -100,7 +100,16 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
 def _detect_single(location: str) -> DetectedCorpus | None:
     """Return the corpus of a single file, folder or dataset; None for a text file."""
     if location.startswith("hub:"):
-        return _detect_hub(location)
+        parts = _HUB.fullmatch(location)
+        if parts is None or not _COMMIT.fullmatch(parts["revision"] or ""):
+            raise DataError(
+                f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 "
+                "hexadecimal digits, so that the config always reads the same rows"
+            )
+        keys = {key: value for key, value in parts.groupdict().items() if value is not None}
+        return DetectedCorpus(
+            _validate_section(format="hub", **keys), parts["name"].partition("/")[2], location
+        )
     bare = _strip_compression(location)
     if kind := _FORMATS.get(bare.suffix.lower()):
         _check_existing(location)
@@ -111,19 +120,6 @@ def _detect_single(location: str) -> DetectedCorpus | None:
             _validate_section(format="folder", path=location), folder.resolve().name, location
         )
     return None
-
-
-def _detect_hub(location: str) -> DetectedCorpus:
-    parts = _HUB.fullmatch(location)
-    if parts is None or not _COMMIT.fullmatch(parts["revision"] or ""):
-        raise DataError(
-            f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 hexadecimal "
-            "digits, so that the config always reads the same rows"
-        )
-    keys = {key: value for key, value in parts.groupdict().items() if value is not None}
-    return DetectedCorpus(
-        _validate_section(format="hub", **keys), parts["name"].partition("/")[2], location
-    )
 
 
 def _pair_texts(source: str, target: str) -> DetectedCorpus:

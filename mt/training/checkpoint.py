@@ -81,8 +81,22 @@ class Checkpoints:
         if not self.folder.is_dir():
             self.folder.mkdir()  # without its parents: a removed run folder must not reappear
             sync_folder(self.folder.parent)
-        self._settle()
-        self._require_space([tensor for tensors in files.values() for tensor in tensors.values()])
+        # A killed program may have left a valid checkpoint unnamed, and partial ones.
+        for path in [*self.folder.glob(".*")]:
+            if _NAME.fullmatch(path.name):
+                if _damage(path):
+                    _discard(path)
+                else:
+                    self._rename(path)
+        stored = [tensor for tensors in files.values() for tensor in tensors.values()]
+        needed = sum(tensor.nbytes + _BYTES_PER_TENSOR for tensor in stored) + _OTHER_BYTES
+        usage = shutil.disk_usage(self.folder)
+        if usage.total and usage.free < needed:  # some file systems report no sizes
+            raise RunError(
+                f"{self.folder}: too little space on the disk: a checkpoint needs "
+                f"{needed / 2**20:,.1f} MiB, {usage.free / 2**20:,.1f} MiB are free; free some "
+                "space and run the same command again"
+            )
         temporary = self._unnamed(state.update)
         with name_errors(self._named(state.update), instead_of=temporary):
             try:
@@ -168,30 +182,11 @@ class Checkpoints:
     def _unnamed(self, update: int) -> Path:
         return self.folder / f".update-{update:09d}"
 
-    def _settle(self) -> None:
-        """Rename the valid checkpoint that a killed program left unnamed; delete partial ones."""
-        for path in [*self.folder.glob(".*")]:
-            if _NAME.fullmatch(path.name):
-                if _damage(path):
-                    _discard(path)
-                else:
-                    self._rename(path)
-
     def _rename(self, unnamed: Path) -> None:
         path = unnamed.with_name(unnamed.name.removeprefix("."))
         _discard(path)
         unnamed.rename(path)
         sync_folder(self.folder)
-
-    def _require_space(self, tensors: list[Tensor]) -> None:
-        needed = sum(tensor.nbytes + _BYTES_PER_TENSOR for tensor in tensors) + _OTHER_BYTES
-        usage = shutil.disk_usage(self.folder)
-        if usage.total and usage.free < needed:  # some file systems report no sizes
-            raise RunError(
-                f"{self.folder}: too little space on the disk: a checkpoint needs "
-                f"{needed / 2**20:,.1f} MiB, {usage.free / 2**20:,.1f} MiB are free; free some "
-                "space and run the same command again"
-            )
 
 
 def is_valid(path: Path) -> bool:
