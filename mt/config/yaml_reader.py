@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -111,24 +110,10 @@ def _reason(error: YAMLError) -> str:
 
 
 def _compose(text: str) -> Node | None:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer = _LimitedComposer
-    return yaml.compose(text)  # type: ignore[no-any-return]
-
-
-class _LimitedComposer(Composer):
-    """Composer that stops at the limits, before it has read the rest of the text."""
-
-    _nodes = _depth = 0
-
-    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """Compose a value and those inside it."""
-        self._nodes += 1
-        self._depth += 1
-        _check_size(self._nodes, self._depth)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node  # type: ignore[no-any-return]
+    try:
+        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
+    except RecursionError:
+        raise YAMLError(f"nested deeper than {_DEEPEST} levels") from None
 
 
 def _check_size(values: int, depth: int) -> None:

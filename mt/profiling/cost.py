@@ -24,7 +24,6 @@ from mt.errors import UserError
 from mt.model.transformer import Transformer
 from mt.training.run_folder import peak_memory_mib
 
-BYTES_PER_NUMBER = 4
 TRAINING_FACTOR = 3
 """Backward takes two products for each one of forward: the gradient of each factor."""
 _SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")

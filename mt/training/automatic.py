@@ -361,14 +361,12 @@ def choose_coverage(texts: Sequence[Counter[str]], vocabulary: int) -> tuple[flo
     It is the largest that leaves enough of a vocabulary of some tokens for words.
     """
     room = min(CHARACTER_SHARE * vocabulary, vocabulary - _OTHER_TOKENS)
+    # Characters of the texts by number of the most frequent ones.
+    sums = [np.cumsum(np.sort(np.array([*text.values(), 1]))[::-1]) for text in texts]
     for coverage in COVERAGES:
-        needed = max(_characters_needed(text, coverage) for text in texts)
+        shares = [coverage * text.total() for text in texts]
+        counts = [np.searchsorted(*pair) for pair in zip(sums, shares, strict=True)]
+        needed = 1 + int(max(counts))
         if needed <= room:
             break
     return coverage, needed
-
-
-def _characters_needed(characters: Counter[str], coverage: float) -> int:
-    """Return how many of the most frequent characters make up a share of a text."""
-    counts = np.sort(np.array([*characters.values(), 1]))[::-1]
-    return int(np.searchsorted(np.cumsum(counts), coverage * characters.total())) + 1

@@ -106,8 +106,12 @@ class Checkpoints:
                     sync(temporary / name)
                 scale = learner.precision.scaler.state_dict()
                 write_json(temporary / STATE, {"state": state.as_json(), "scaler": scale})
-                listed = {name: _entry(temporary / name) for name in (*files, STATE)}
-                _write_manifest(temporary, listed)
+                written = {name: temporary / name for name in (*files, STATE)}
+                entries = {
+                    name: ListedFile(path.stat().st_size, hash_file(path))
+                    for name, path in written.items()
+                }
+                _write_manifest(temporary, entries)
                 sync_folder(self.folder)
             except BaseException:
                 _discard(temporary)
@@ -265,10 +269,6 @@ def _load(path: Path, learner: Learner) -> TrainState:
 
 
 # The manifest.
-
-
-def _entry(path: Path) -> ListedFile:
-    return ListedFile(path.stat().st_size, hash_file(path))
 
 
 def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:

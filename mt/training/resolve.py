@@ -273,7 +273,12 @@ def resolve(
             section, _, name = key.partition(".")
             if section == "model":
                 settings.choose(key, getattr(shape, name), "as in `training.init_from`")
-    _choose_coverage(settings, statistics)
+    size, (source, target) = settings.value("tokenizer.vocabulary_size"), statistics.characters
+    is_joint = settings.value("tokenizer.vocabulary") == "joint"
+    sides = [source + target] if is_joint else [source, target]
+    coverage, needed = choose_coverage(sides, size)
+    reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
+    settings.choose("tokenizer.character_coverage", coverage, reason)
     _choose_updates(settings, statistics, device)
     return settings
 
@@ -299,15 +304,6 @@ def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
     else:
         algorithm, reason = "unigram", "a little better than BPE"
     settings.choose("tokenizer.algorithm", algorithm, reason)
-
-
-def _choose_coverage(settings: AutoSettings, corpus: CorpusStatistics) -> None:
-    size, (source, target) = settings.value("tokenizer.vocabulary_size"), corpus.characters
-    is_joint = settings.value("tokenizer.vocabulary") == "joint"
-    sides = [source + target] if is_joint else [source, target]
-    coverage, needed = choose_coverage(sides, size)
-    reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
-    settings.choose("tokenizer.character_coverage", coverage, reason)
 
 
 def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
