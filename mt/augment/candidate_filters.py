@@ -409,7 +409,11 @@ class Selection:
         lines = [self._apply_checks(row) for row in window]
         left, right, rejected = [], [], []
         counts = Counter[str]()
-        self._apply_norms([candidate for line in lines for candidate in line if candidate.is_good])
+        if good := [candidate for line in lines for candidate in line if candidate.is_good]:
+            sources, usable = [one.source for one in good], [one.text for one in good]
+            faults = self.norms.find_faults(sources, usable, self.judge)
+            for candidate, found in zip(good, faults, strict=True):
+                candidate.fault = next((name for name in found if name not in self.allow), "")
         for number, (row, line) in enumerate(zip(window, lines, strict=True), first):
             texts = [candidate.text for candidate in line if candidate.is_good]
             counts[PAIRS if texts else LEFT_OUT] += 1
@@ -445,14 +449,6 @@ class Selection:
                 if similarity < _AGREEING * max(similarities):
                     candidate.fault = "agreement"
         return line
-
-    def _apply_norms(self, candidates: list["_Candidate"]) -> None:
-        if not candidates:
-            return
-        sources, texts = zip(*((one.source, one.text) for one in candidates), strict=True)
-        faults = self.norms.find_faults(list(sources), list(texts), self.judge)
-        for candidate, names in zip(candidates, faults, strict=True):
-            candidate.fault = next((name for name in names if name not in self.allow), "")
 
     def _choose(self, texts: list[str]) -> str:
         """Return the text most similar to the others; among equals the first."""

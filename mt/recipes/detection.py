@@ -87,7 +87,9 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
         _check_existing(location)
         sides.append(location)
         if len(sides) == 2:
-            corpora.append(_pair_texts(*sides))
+            (name, left), (_, right) = map(_split_language, sides)
+            section = _validate_section(source=sides[0], target=sides[1])
+            corpora.append(DetectedCorpus(section, name, " and ".join(sides), (left, right)))
             sides = []
     if sides:
         raise DataError(
@@ -120,12 +122,6 @@ def _detect_single(location: str) -> DetectedCorpus | None:
             _validate_section(format="folder", path=location), folder.resolve().name, location
         )
     return None
-
-
-def _pair_texts(source: str, target: str) -> DetectedCorpus:
-    (name, left), (_, right) = _split_language(source), _split_language(target)
-    section = _validate_section(source=source, target=target)
-    return DetectedCorpus(section, name, f"{source} and {target}", (left, right))
 
 
 def _validate_section(**keys: str) -> Source:

@@ -16,7 +16,6 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,14 +117,14 @@ class Checkpoints:
                 raise
             self._rename(temporary)
 
-    def resume(self, learner: Learner, among: Iterable[int] | None = None) -> TrainState | None:
+    def resume(self, learner: Learner) -> TrainState | None:
         """Load the newest valid checkpoint into `learner`; return None without checkpoints.
 
-        `among` restricts the choice to some updates. Damaged checkpoints are skipped with a
-        warning. Raises RunError where none is left, or for a state of another version of mt.
+        Damaged checkpoints are skipped with a warning. Raises RunError where none is left, or for a
+        state of another version of mt.
         """
         problems = []
-        for update in sorted(self.updates() if among is None else among, reverse=True):
+        for update in reversed(self.updates()):
             path = self.path(update)
             if problem := _damage(path):
                 problems.append(f"{path}: the checkpoint is damaged ({problem})")

@@ -315,26 +315,23 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
+    processor = platform.processor()
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        named = (line for line in text.splitlines() if line.startswith("model name"))
+        processor = next(named, f":{processor}").split(":", 1)[1].strip()
     return {
         "mt": __version__,
         "python": platform.python_version(),
         "packages": versions,
         "folder": str(Path.cwd()),  # relative paths of the config begin there
         "system": platform.platform(),
-        "processor": _processor_name(),
+        "processor": processor,
         "cpu_count": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": f"{device.type}{name}",
         "precision": precision,
     }
-
-
-def _processor_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def peak_memory_mib() -> float | None:
