@@ -85,20 +85,17 @@ _SUDDEN_END = -5.0
 """Natural log-probability of the end under which a short translation is cut off."""
 
 
-def has_added_layout(source: str, translation: str) -> bool:
-    """Return True for several lines, Markdown, markup or enclosing quotation marks.
+def _has_commentary(source: str, translation: str, _: tuple[str, str]) -> bool:
+    """Return True for several lines, Markdown, markup, enclosing quotation marks, or a colon.
 
-    Each counts only if the source has nothing of the kind.
+    Each counts only if the source has nothing of the kind. A colon may follow a label or note.
     """
     if "\n" in translation or (has_markup(translation) and not has_markup(source)):
         return True
     if any(mark in translation and mark not in source for mark in _MARKDOWN):
         return True
-    return bool(_QUOTED.fullmatch(translation)) and not _QUOTE_AT_END.search(source)
-
-
-def has_added_colon(source: str, translation: str) -> bool:
-    """Return True for a colon, as after a label or note, where the source has no such division."""
+    if _QUOTED.fullmatch(translation) and not _QUOTE_AT_END.search(source):
+        return True
     return bool(_COLON.search(translation)) and not _DIVIDING.search(source)
 
 
@@ -110,9 +107,7 @@ def _is_copy(source: str, translation: str, _: tuple[str, str]) -> bool:
 
 CHECKS: dict[str, Check] = {
     "empty": lambda _source, text, _languages: not text,
-    "commentary": lambda source, text, _languages: (
-        has_added_layout(source, text) or has_added_colon(source, text)
-    ),
+    "commentary": _has_commentary,
     "copy": _is_copy,
     "script": lambda _source, text, languages: in_wrong_script(text, languages[1]),
     "language": lambda _source, text, languages: in_other_language(text, languages[1]),

@@ -116,13 +116,6 @@ def _compose(text: str) -> Node | None:
         raise YAMLError(f"nested deeper than {_DEEPEST} levels") from None
 
 
-def _check_size(values: int, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise YAMLError(f"nested deeper than {_DEEPEST} levels")
-    if values > _MOST_VALUES:
-        raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
-
-
 class _Reader:
     """Converter of YAML nodes to values, which records their origins and problems."""
 
@@ -136,7 +129,10 @@ class _Reader:
     def value(self, node: Node, keys: Keys) -> Any:
         """Return the value of a node; raise YAMLError if aliases make it too large or endless."""
         self._values += 1
-        _check_size(self._values, depth=len(keys))
+        if len(keys) > _DEEPEST:
+            raise YAMLError(f"nested deeper than {_DEEPEST} levels")
+        if self._values > _MOST_VALUES:
+            raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
         if isinstance(node, MappingNode):
             return self.mapping(node, keys)
         if isinstance(node, SequenceNode):

@@ -78,15 +78,6 @@ def should_compile(
     return torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
 
 
-def should_guide(training: TrainingConfig, device: torch.device) -> bool:
-    """Return whether a new model is trained with guided alignment by default.
-
-    It is measured on CPUs alone, and a compiled model cannot have it.
-    """
-    excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
-    return device.type == "cpu" and not excludes_it
-
-
 def _compiler() -> str:
     return os.environ.get("CXX", "g++")
 

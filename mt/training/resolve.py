@@ -44,7 +44,6 @@ from mt.training.automatic import (
     choose_regularization,
     choose_warmup,
     expect_end,
-    explain_model,
     explain_update,
     like_width,
     limit_training,
@@ -57,7 +56,7 @@ from mt.training.automatic import (
 )
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
-from mt.training.objectives import should_compile, should_guide
+from mt.training.objectives import should_compile
 from mt.training.optimizer import choose_precision
 from mt.training.resources import MEASURED_PAIRS, training_speed
 from mt.training.setup import build_learner, count_parameters, most_updates, new_model
@@ -336,8 +335,9 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
         best, chosen = model, size
     assert best is not None, "the first size needs no pairs"
     settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
-    reason = explain_model(settings.forecast, best.parameters, chosen.d_model)
-    _choose_shape(settings, chosen, reason)
+    sizes = best.parameters / 1e6, settings.forecast.tokens / 1e6
+    reason = "{:.2g} million parameters for {:.2g} million tokens, ".format(*sizes)
+    _choose_shape(settings, chosen, reason + source_of_width(chosen.d_model))
     regularization = choose_regularization(settings.given.training, corpus.pairs, settings.passes)
     for key, (value, reason) in regularization.items():
         settings.choose(key, value, reason)
@@ -528,7 +528,9 @@ def _choose_start(settings: AutoSettings, data: TrainingData, device: torch.devi
     if "training.schedule" in settings.open_keys and training.init_from is None:
         settings.choose("training.init_embeddings", "translations", reason)
         settings.choose("training.init_sublayers", "zero", "words come before their context")
-        if should_guide(training, device):
+        # Measured on CPUs alone; a compiled model cannot have it.
+        excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
+        if device.type == "cpu" and not excludes_it:
             settings.choose("training.guided_alignment", GUIDED_ALIGNMENT, reason)
     chosen = settings.config.training
     if chosen.guided_alignment or chosen.init_embeddings == "translations":
