@@ -161,10 +161,7 @@ def _run_tables(run: "RunInfo") -> Iterator[list[_Row]]:
 
 
 def plan(
-    config: ConfigFile,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    as_json: AsJson = False,
+    config: ConfigFile, run: RunOption = None, overrides: Overrides = None, as_json: AsJson = False
 ) -> None:
     """Estimate memory, disk space and time of a training."""
     loaded = load(config, overrides)

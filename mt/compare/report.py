@@ -5,12 +5,7 @@ from itertools import groupby
 
 import wcwidth
 
-from mt.compare.compare import (
-    MIN_SENTENCES,
-    ChangedSentence,
-    Comparison,
-    split_by_difference,
-)
+from mt.compare.compare import MIN_SENTENCES, ChangedSentence, Comparison, split_by_difference
 from mt.compare.significance import SIGNIFICANT
 from mt.tables import Cell, PageSection, align_columns, make_printable, render_page
 

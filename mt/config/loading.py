@@ -19,12 +19,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
-from mt.config.problems import (
-    config_error,
-    fields,
-    problems_in,
-    sections_at,
-)
+from mt.config.problems import config_error, fields, problems_in, sections_at
 from mt.config.root import Config
 from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.errors import ConfigError, did_you_mean

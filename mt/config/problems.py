@@ -68,10 +68,7 @@ def problems_in(
 
 
 def _problem(
-    details: ErrorDetails,
-    place: "Place",
-    root: type[Section],
-    document: Document,
+    details: ErrorDetails, place: "Place", root: type[Section], document: Document
 ) -> Problem:
     kind, value, keys = details["type"], details["input"], place.keys
     if kind == "extra_forbidden":

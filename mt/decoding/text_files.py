@@ -37,13 +37,7 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import (
-    check_output_files,
-    is_special,
-    replace_file,
-    require_file,
-    resolved,
-)
+from mt.files import check_output_files, is_special, replace_file, require_file, resolved
 from mt.tables import make_printable
 
 Form = Literal["text", "n-best", "json"]
@@ -72,11 +66,7 @@ class FileJob:
 
 
 def translate_file(
-    run: Path,
-    job: FileJob,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    run: Path, job: FileJob, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> None:
     """Translate a file, by default stdin, into another, by default stdout.
 
@@ -94,12 +84,7 @@ def translate_file(
 
 
 def translate_shard(
-    run: Path,
-    job: FileJob,
-    shard: Shard,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    run: Path, job: FileJob, shard: Shard, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> None:
     """Translate a part of a file as `translate_file` does; see `mt.decoding.shards`."""
     source, output = files_for_shards(job.input, job.output)

@@ -18,12 +18,7 @@ from mt.decoding.alignment import Link, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
 from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine
-from mt.decoding.preparation import (
-    Preparation,
-    PreparedLine,
-    name_characters,
-    pair_with_prefixes,
-)
+from mt.decoding.preparation import Preparation, PreparedLine, name_characters, pair_with_prefixes
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
 from mt.decoding.terms import Terms, judge_terms
 from mt.errors import UserError, listed
@@ -319,12 +314,7 @@ class Translator:
             done += len(lines)
 
     def _translation(
-        self,
-        line_number: int,
-        line: PreparedLine,
-        results: list[SearchResult],
-        *,
-        n_best: int,
+        self, line_number: int, line: PreparedLine, results: list[SearchResult], *, n_best: int
     ) -> Translation:
         # The best combinations of one translation of each part, by the sum of their scores.
         choices: list[tuple[TranslatedPart, ...]] = [()]

@@ -20,12 +20,7 @@ from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once
-from mt.evaluation.passport import (
-    InputPath,
-    list_model_files,
-    passport_beside,
-    write_passport,
-)
+from mt.evaluation.passport import InputPath, list_model_files, passport_beside, write_passport
 from mt.evaluation.run_info import (
     choose_split,
     read_config,

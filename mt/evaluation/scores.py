@@ -27,11 +27,7 @@ from sentencepiece import SentencePieceProcessor
 from tqdm import tqdm
 
 from mt.config.decoding import MEANT_TOKENIZERS
-from mt.data.filters import (
-    can_be_judged,
-    in_other_language,
-    model_version,
-)
+from mt.data.filters import can_be_judged, in_other_language, model_version
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed

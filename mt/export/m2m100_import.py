@@ -348,10 +348,7 @@ def _read_entries(path: Path, special: dict[str, int]) -> dict[str, int]:
 
 
 def _read_added_tokens(
-    path: Path,
-    tokenizer: M2M100TokenizerSettings,
-    listing: TokenizerFile,
-    ids: dict[str, int],
+    path: Path, tokenizer: M2M100TokenizerSettings, listing: TokenizerFile, ids: dict[str, int]
 ) -> dict[str, int]:
     """Return the ids of language and mask tokens.
 

@@ -29,13 +29,7 @@ from mt.decoding.load import read_tensors
 from mt.errors import RunError
 from mt.files import hash_file, name_errors, read_json, sync, sync_folder, write_json
 from mt.model.weights import average_tensors, load_parameters, parameter_tensors
-from mt.runs import (
-    CHECKPOINT_MANIFEST,
-    CHECKPOINT_STATE,
-    WEIGHTS_FILE,
-    ListedFile,
-    read_manifest,
-)
+from mt.runs import CHECKPOINT_MANIFEST, CHECKPOINT_STATE, WEIGHTS_FILE, ListedFile, read_manifest
 from mt.training.state import TrainState
 from mt.training.step import Learner
 
