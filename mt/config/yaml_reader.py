@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -110,10 +111,31 @@ def _reason(error: YAMLError) -> str:
 
 
 def _compose(text: str) -> Node | None:
-    try:
-        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
-    except RecursionError:
-        raise YAMLError(f"nested deeper than {_DEEPEST} levels") from None
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _LimitedComposer
+    return yaml.compose(text)  # type: ignore[no-any-return]
+
+
+class _LimitedComposer(Composer):
+    """Composer that stops at the limits, before it has read the rest of the text."""
+
+    _nodes = _depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        """Compose a value and those inside it."""
+        self._nodes += 1
+        self._depth += 1
+        _check_size(self._nodes, self._depth)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node  # type: ignore[no-any-return]
+
+
+def _check_size(values: int, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise YAMLError(f"nested deeper than {_DEEPEST} levels")
+    if values > _MOST_VALUES:
+        raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
 
 
 class _Reader:
@@ -129,10 +151,7 @@ class _Reader:
     def value(self, node: Node, keys: Keys) -> Any:
         """Return the value of a node; raise YAMLError if aliases make it too large or endless."""
         self._values += 1
-        if len(keys) > _DEEPEST:
-            raise YAMLError(f"nested deeper than {_DEEPEST} levels")
-        if self._values > _MOST_VALUES:
-            raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
+        _check_size(self._values, depth=len(keys))
         if isinstance(node, MappingNode):
             return self.mapping(node, keys)
         if isinstance(node, SequenceNode):
