@@ -6,6 +6,7 @@ The sources and translations of each variant are kept in RUN/evaluations/SPLIT.r
 """
 
 import argparse
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ from mt.data.augmentation import (
     with_copied_text,
     with_typos,
     without_final_mark,
-    without_punctuation,
 )
 from mt.errors import run_reporting_errors
 from mt.evaluation.evaluate import EvaluationJob, open_run
@@ -34,6 +34,26 @@ from mt.tables import align_columns
 METRICS = ("bleu", "chrf")
 SEED, JOINED = 1, 4
 """Seed of each line, with its number; neighbouring lines that `long input` joins."""
+
+_INSIDE = frozenset("'’-‐.,:/·")
+"""Marks that are part of a word or number when inside it: don't, 3.14, well-known."""
+_MEANS_SOMETHING = frozenset("%‰&@#*/\\_§¶")
+"""Punctuation by Unicode, but with the meaning of words."""
+
+
+def without_punctuation(text: str, _random: Random) -> str:
+    """Return a text without punctuation; a text of punctuation alone is unchanged."""
+    rest = "".join(character for at, character in enumerate(text) if not _is_punctuation(text, at))
+    return re.sub(" {2,}", " ", rest).strip() or text
+
+
+def _is_punctuation(text: str, at: int) -> bool:
+    character = text[at]
+    if not unicodedata.category(character).startswith("P") or character in _MEANS_SOMETHING:
+        return False
+    between = text[max(0, at - 1) : at], text[at + 1 : at + 2]
+    return character not in _INSIDE or not all(map(str.isalnum, between))
+
 
 Change = Callable[[str, Random], str]
 Adaptation = Callable[[Sequence[str]], Sequence[str]]

@@ -291,19 +291,19 @@ def read_bytes(path: Path, *, limit: int, error: type[UserError] = RunError) -> 
     return content
 
 
-def read_json(path: Path, kind: type[T], *, error: type[UserError] = RunError) -> T:
+def read_json(path: Path, kind: type[T]) -> T:
     """Return the contents of a JSON file, validated against a type.
 
-    Raises an error of the given type for a file that is not regular, larger than LARGEST_JSON,
-    nested deeper than 200, or other than `kind`; OSError for a missing file.
+    Raises RunError for a file that is not regular, larger than LARGEST_JSON, nested deeper than
+    200, or other than `kind`; OSError for a missing file.
     """
     from pydantic import TypeAdapter, ValidationError  # deferred: `mt --help` needs none of it
 
-    content = read_bytes(path, limit=LARGEST_JSON, error=error)
+    content = read_bytes(path, limit=LARGEST_JSON)
     try:
         return TypeAdapter(kind).validate_json(content)
     except ValidationError as invalid:
-        raise _damaged(path, invalid, error) from None
+        raise _damaged(path, invalid) from None
 
 
 def read_versioned(path: Path, kind: type[T], version: int) -> T:
@@ -326,14 +326,14 @@ def validate_values(values: object, kind: type[T], path: Path) -> T:
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as invalid:
-        raise _damaged(path, invalid, RunError) from None
+        raise _damaged(path, invalid) from None
 
 
-def _damaged(path: Path, invalid: "ValidationError", error: type[UserError]) -> UserError:
+def _damaged(path: Path, invalid: "ValidationError") -> RunError:
     first = invalid.errors(include_url=False, include_input=False)[0]
     key = ".".join(map(str, first["loc"]))
     problem = f"`{key}`: {first['msg']}" if key else first["msg"]
-    return error(f"{path}: damaged ({problem})")
+    return RunError(f"{path}: damaged ({problem})")
 
 
 def hash_file(path: Path) -> str:

@@ -85,20 +85,17 @@ _SUDDEN_END = -5.0
 """Natural log-probability of the end under which a short translation is cut off."""
 
 
-def has_added_layout(source: str, translation: str) -> bool:
-    """Return True for several lines, Markdown, markup or enclosing quotation marks.
+def _has_commentary(source: str, translation: str, _: tuple[str, str]) -> bool:
+    """Return True for several lines, Markdown, markup, enclosing quotation marks, or a colon.
 
-    Each counts only if the source has nothing of the kind.
+    Each counts only if the source has nothing of the kind. A colon may follow a label or note.
     """
     if "\n" in translation or (has_markup(translation) and not has_markup(source)):
         return True
     if any(mark in translation and mark not in source for mark in _MARKDOWN):
         return True
-    return bool(_QUOTED.fullmatch(translation)) and not _QUOTE_AT_END.search(source)
-
-
-def has_added_colon(source: str, translation: str) -> bool:
-    """Return True for a colon, as after a label or note, where the source has no such division."""
+    if _QUOTED.fullmatch(translation) and not _QUOTE_AT_END.search(source):
+        return True
     return bool(_COLON.search(translation)) and not _DIVIDING.search(source)
 
 
@@ -110,9 +107,7 @@ def _is_copy(source: str, translation: str, _: tuple[str, str]) -> bool:
 
 CHECKS: dict[str, Check] = {
     "empty": lambda _source, text, _languages: not text,
-    "commentary": lambda source, text, _languages: (
-        has_added_layout(source, text) or has_added_colon(source, text)
-    ),
+    "commentary": _has_commentary,
     "copy": _is_copy,
     "script": lambda _source, text, languages: in_wrong_script(text, languages[1]),
     "language": lambda _source, text, languages: in_other_language(text, languages[1]),
@@ -409,7 +404,11 @@ class Selection:
         lines = [self._apply_checks(row) for row in window]
         left, right, rejected = [], [], []
         counts = Counter[str]()
-        self._apply_norms([candidate for line in lines for candidate in line if candidate.is_good])
+        if good := [candidate for line in lines for candidate in line if candidate.is_good]:
+            sources, usable = [one.source for one in good], [one.text for one in good]
+            faults = self.norms.find_faults(sources, usable, self.judge)
+            for candidate, found in zip(good, faults, strict=True):
+                candidate.fault = next((name for name in found if name not in self.allow), "")
         for number, (row, line) in enumerate(zip(window, lines, strict=True), first):
             texts = [candidate.text for candidate in line if candidate.is_good]
             counts[PAIRS if texts else LEFT_OUT] += 1
@@ -445,14 +444,6 @@ class Selection:
                 if similarity < _AGREEING * max(similarities):
                     candidate.fault = "agreement"
         return line
-
-    def _apply_norms(self, candidates: list["_Candidate"]) -> None:
-        if not candidates:
-            return
-        sources, texts = zip(*((one.source, one.text) for one in candidates), strict=True)
-        faults = self.norms.find_faults(list(sources), list(texts), self.judge)
-        for candidate, names in zip(candidates, faults, strict=True):
-            candidate.fault = next((name for name in names if name not in self.allow), "")
 
     def _choose(self, texts: list[str]) -> str:
         """Return the text most similar to the others; among equals the first."""

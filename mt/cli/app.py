@@ -70,20 +70,15 @@ def run_command_line() -> int:
     try:
         status = app(prog_name="mt", standalone_mode=False)
     except typer.TyperException as error:
-        raise UserError(_usage_error(error)) from None
+        # Typer validates choices with pydantic, which prefixes its messages.
+        message = " ".join(error.format_message().split()).replace("Value error, ", "")
+        message = message if message.endswith((".", "?")) else f"{message}."
+        context = getattr(error, "ctx", None)  # not every exception has one
+        usage = " ".join(context.get_usage().split()) if context else ""
+        raise UserError(f"{message} {usage}".strip()) from None
     except SystemExit as leaving:
         # Typer exits with status 1 on a closed pipe; `run_reporting_errors` has its own status.
         if isinstance(leaving.__context__, BrokenPipeError):
             raise leaving.__context__ from None
         raise
     return status if isinstance(status, int) else 0
-
-
-def _usage_error(error: typer.TyperException) -> str:
-    """Return the message of a usage error and the usage of its command, on one line."""
-    # Typer validates choices with pydantic, which prefixes its messages.
-    message = " ".join(error.format_message().split()).replace("Value error, ", "")
-    message = message if message.endswith((".", "?")) else f"{message}."
-    context = getattr(error, "ctx", None)  # not every exception has one
-    usage = " ".join(context.get_usage().split()) if context else ""
-    return f"{message} {usage}".strip()

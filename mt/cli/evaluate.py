@@ -83,7 +83,14 @@ def evaluate(
     scoring = {"--metric": metric, "--bootstrap": bootstrap}
     if target.suffix == ".json":
         _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
-        _verify(target)
+        from mt.evaluation.passport import check_passport
+
+        problems = check_passport(target)
+        for problem in problems:
+            typer.echo(f"FAIL: {problem}")
+        if problems:
+            raise typer.Exit(1)
+        typer.echo(f"{target}: all inputs are unchanged")
         return
     is_run = target.is_dir() or not (references and target_language)
     if is_run and target.is_file():
@@ -196,14 +203,3 @@ def _refuse(options: Mapping[str, object], other: str) -> None:
                 f"{name} cannot be combined with {other}; score RUN with --split, or with "
                 "--sources and --references; or FILE with --references and --target-language"
             )
-
-
-def _verify(passport: Path) -> None:
-    from mt.evaluation.passport import check_passport
-
-    problems = check_passport(passport)
-    for problem in problems:
-        typer.echo(f"FAIL: {problem}")
-    if problems:
-        raise typer.Exit(1)
-    typer.echo(f"{passport}: all inputs are unchanged")

@@ -27,12 +27,8 @@ from mt.errors import UserError, install_hint
 from mt.tables import align_columns, make_printable
 
 if TYPE_CHECKING:
-    from mt.config import ModelConfig
-    from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
-    from mt.profiling.cost import PartCost
-    from mt.profiling.engine_speed import EngineSpeed
+    from mt.evaluation.run_info import RunInfo
     from mt.profiling.plan import TrainingPlan
-    from mt.profiling.speed import DecodingSpeed, TrainingSpeed
 
 COUNTED_TOKENS = 25
 """Tokens of each side of the sentence pair whose operations are counted, end marks included."""
@@ -74,40 +70,23 @@ def info(
         record = {**record, "tokens": lengths, "parts": [asdict(part) for part in parts]}
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
         return
-    head = _run_rows(run) if run else [("config", str(source))]
-    tables = [[*head, *_model_rows(config.model)], *(_run_tables(run) if run else ())]
-    texts = [align_columns([tuple(map(make_printable, row)) for row in rows]) for rows in tables]
-    parts_table = align_columns(_part_rows(parts), right=range(1, 5))
-    chosen = [key for key in open_keys(config) if key.startswith(("model.", "tokenizer."))]
-    typer.echo("\n\n".join([*texts, parts_table, _cost_note(chosen)]))
-
-
-def _refuse_overrides(overrides: Sequence[str] | None) -> None:
-    if overrides:
-        raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
-
-
-def _model_rows(model: "ModelConfig") -> Iterator[_Row]:
-    yield "model", f"{model.residual} {model.norm}, {model.feed_forward}, {model.positional}"
-    yield (
-        "sizes",
+    head, model = _run_rows(run) if run else [("config", str(source))], config.model
+    variant = f"{model.residual} {model.norm}, {model.feed_forward}, {model.positional}"
+    shape = (
         f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
-        f"d_ff {model.d_ff}, heads {model.heads}, tied embeddings: {model.tie_embeddings}",
+        f"d_ff {model.d_ff}, heads {model.heads}, tied embeddings: {model.tie_embeddings}"
     )
-
-
-def _part_rows(parts: "Sequence[PartCost]") -> list[_Row]:
+    tables = [[*head, ("model", variant), ("sizes", shape)], *(_run_tables(run) if run else ())]
+    texts = [align_columns([tuple(map(make_printable, row)) for row in rows]) for rows in tables]
     parameters, flops = sum(part.parameters for part in parts), sum(part.flops for part in parts)
     rows: list[_Row] = [("part", "parameters", "share", "MFLOPs", "share")]
     for part in parts:
         shares = f"{part.parameters / parameters:.1%}", f"{part.flops / flops:.1%}"
         millions = f"{part.flops / 1e6:,.2f}"
         rows.append((part.name, f"{part.parameters:,}", shares[0], millions, shares[1]))
-    return [*rows, ("total", f"{parameters:,}", "100.0%", f"{flops / 1e6:,.2f}", "100.0%")]
-
-
-def _cost_note(chosen: Sequence[str]) -> str:
-    """Return the meaning of the counts, and the keys that training may still choose."""
+    rows.append(("total", f"{parameters:,}", "100.0%", f"{flops / 1e6:,.2f}", "100.0%"))
+    parts_table = align_columns(rows, right=range(1, 5))
+    chosen = [key for key in open_keys(config) if key.startswith(("model.", "tokenizer."))]
     note = (
         f"FLOPs: matrix products of the forward pass of a pair of {COUNTED_TOKENS} + "
         f"{COUNTED_TOKENS} tokens, two operations per multiply-add; training takes three times as "
@@ -115,7 +94,12 @@ def _cost_note(chosen: Sequence[str]) -> str:
     )
     if chosen:
         note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
-    return fill(note, 80)
+    typer.echo("\n\n".join([*texts, parts_table, fill(note, 80)]))
+
+
+def _refuse_overrides(overrides: Sequence[str] | None) -> None:
+    if overrides:
+        raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
 
 
 def _run_rows(run: "RunInfo") -> list[_Row]:
@@ -156,34 +140,28 @@ def _describe(value: object) -> str:
 
 
 def _run_tables(run: "RunInfo") -> Iterator[list[_Row]]:
-    head: _Row = ("split", "pairs", "SHA-256", "", "corpus")
-    yield [head, *map(_corpus_row, run.corpora)]
-    if run.scores:
-        head = ("split", "sentences", "metric", "score", "signature", "decoding")
-        yield [head, *(row for scored in run.scores for row in _score_rows(scored))]
-
-
-def _corpus_row(corpus: "CorpusInfo") -> _Row:
-    pairs = "" if corpus.pairs is None else f"{corpus.pairs:,}"
-    sums = [(sha256 or "")[:12] for sha256 in (corpus.sha256_source, corpus.sha256_target)]
-    return corpus.split, pairs, *sums, corpus.name or " ".join(corpus.places)
-
-
-def _score_rows(scored: "ScoredSplit") -> Iterator[_Row]:
-    decoding = ", ".join(scored.overrides) or "as configured"
-    if not scored.current:
-        decoding += "; with different weights"
-    scores = scored.bleu, scored.chrf
-    bleu, chrf = [(score.name, f"{score.value:.2f}", score.signature) for score in scores]
-    yield scored.split, f"{scored.sentences:,}", *bleu, decoding
-    yield "", "", *chrf, ""
+    rows: list[_Row] = [("split", "pairs", "SHA-256", "", "corpus")]
+    for corpus in run.corpora:
+        pairs = "" if corpus.pairs is None else f"{corpus.pairs:,}"
+        sums = [(sha256 or "")[:12] for sha256 in (corpus.sha256_source, corpus.sha256_target)]
+        rows.append((corpus.split, pairs, *sums, corpus.name or " ".join(corpus.places)))
+    yield rows
+    if not run.scores:
+        return
+    rows = [("split", "sentences", "metric", "score", "signature", "decoding")]
+    for scored in run.scores:
+        decoding = ", ".join(scored.overrides) or "as configured"
+        if not scored.current:
+            decoding += "; with different weights"
+        scores = scored.bleu, scored.chrf
+        bleu, chrf = [(score.name, f"{score.value:.2f}", score.signature) for score in scores]
+        rows.append((scored.split, f"{scored.sentences:,}", *bleu, decoding))
+        rows.append(("", "", *chrf, ""))
+    yield rows
 
 
 def plan(
-    config: ConfigFile,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    as_json: AsJson = False,
+    config: ConfigFile, run: RunOption = None, overrides: Overrides = None, as_json: AsJson = False
 ) -> None:
     """Estimate memory, disk space and time of a training."""
     loaded = load(config, overrides)
@@ -200,11 +178,28 @@ def plan(
         typer.echo(json.dumps({**asdict(planned), "export_refused": refused}, indent=2))
         return
     exports = [f"no {target}: {why}" if why else target for target, why in refused.items()]
+    rows: list[_Row] = [("time", "each", "number", "together")]
+    for name, count in (
+        ("update", planned.updates),
+        ("validation", planned.validations),
+        ("checkpoint", planned.checkpoints),
+    ):
+        seconds = planned.seconds[name]
+        rows.append((name, _format_time(seconds), f"{count:,}", _format_time(seconds * count)))
+    total = _format_time(planned.seconds["total"])
+    if planned.bound != "exactly":
+        total = f"{planned.bound} {total}"
+    more = {
+        "exactly": "",
+        "at most": " `training.patience` may end it earlier.",
+        "at least": " This is the shortest case: no validation improves on the first.",
+    }
     texts = [
         f"{config}: {planned.precision} on {_describe_device(planned.device, planned.threads)}",
         align_columns([*_plan_rows(planned), ("export to", "; ".join(exports))]),
-        align_columns(_time_rows(planned), right=(1, 2, 3)),
-        _plan_note(planned),
+        align_columns([*rows, ("in all", "", "", total)], right=(1, 2, 3)),
+        f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
+        f"`{planned.ends_by}` ends the training.{more[planned.bound]}",
     ]
     typer.echo("\n\n".join(texts))
 
@@ -236,33 +231,6 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     yield "checkpoint", _format_size(planned.checkpoint_bytes)
     disk, disk_free = _format_size(planned.disk_bytes), _format_size(planned.disk_free_bytes)
     yield "disk", f"at most {disk}; {disk_free} are available"
-
-
-def _time_rows(planned: "TrainingPlan") -> list[_Row]:
-    rows: list[_Row] = [("time", "each", "number", "together")]
-    for name, count in (
-        ("update", planned.updates),
-        ("validation", planned.validations),
-        ("checkpoint", planned.checkpoints),
-    ):
-        seconds = planned.seconds[name]
-        rows.append((name, _format_time(seconds), f"{count:,}", _format_time(seconds * count)))
-    total = _format_time(planned.seconds["total"])
-    if planned.bound != "exactly":
-        total = f"{planned.bound} {total}"
-    return [*rows, ("in all", "", "", total)]
-
-
-def _plan_note(planned: "TrainingPlan") -> str:
-    more = {
-        "exactly": "",
-        "at most": " `training.patience` may end it earlier.",
-        "at least": " This is the shortest case: no validation improves on the first.",
-    }
-    return (
-        f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
-        f"`{planned.ends_by}` ends the training.{more[planned.bound]}"
-    )
 
 
 def _format_count(count: float) -> str:
@@ -297,7 +265,20 @@ def bench_train(
     from mt.profiling.speed import measure_training
 
     speed = measure_training(loaded, updates)
-    typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_training(speed, config))
+    if as_json:
+        typer.echo(json.dumps(asdict(speed), indent=2))
+        return
+    flops = speed.flops_per_target_token
+    rows = [
+        ("target tokens/s", f"{speed.target_tokens_per_second:,.0f}"),
+        ("model FLOPs", f"{flops / 1e6:,.1f} million per target token"),
+        ("matmul rate", f"{speed.matmul_flops_per_second / 1e9:,.0f} GFLOP/s"),
+        ("share of matmul rate", f"{speed.matmul_share:.1%}"),
+        ("peak memory", _format_peak(speed.peak_memory_mib)),
+    ]
+    device = _describe_device(speed.device, speed.threads)
+    head = f"{config}: {speed.updates} updates, {speed.precision} on {device}"
+    typer.echo(f"{head}\n\n{align_columns(rows)}")
 
 
 @bench.command("decode")
@@ -321,45 +302,27 @@ def bench_decode(
     if as_json:
         record = {**asdict(speed), "engines": [asdict(engine) for engine in engines]}
         typer.echo(json.dumps(record))
-    else:
-        typer.echo(f"{_show_decoding(speed, run)}\n\n{_show_engines(engines)}")
-
-
-def _show_training(speed: "TrainingSpeed", config: Path) -> str:
-    device = _describe_device(speed.device, speed.threads)
-    flops = speed.flops_per_target_token
-    rows = [
-        ("target tokens/s", f"{speed.target_tokens_per_second:,.0f}"),
-        ("model FLOPs", f"{flops / 1e6:,.1f} million per target token"),
-        ("matmul rate", f"{speed.matmul_flops_per_second / 1e9:,.0f} GFLOP/s"),
-        ("share of matmul rate", f"{speed.matmul_share:.1%}"),
-        ("peak memory", _format_peak(speed.peak_memory_mib)),
-    ]
-    head = f"{config}: {speed.updates} updates, {speed.precision} on {device}"
-    return f"{head}\n\n{align_columns(rows)}"
-
-
-def _show_decoding(speed: "DecodingSpeed", run: Path) -> str:
-    device = _describe_device(speed.device, speed.threads)
-    head = f"{run}: {speed.sentences:,} sentences of {speed.split}, {device}"
-    rows: list[_Row] = [("search", "beam", "batch size", "source words/s", "sentences/s")]
+        return
+    searches: list[_Row] = [("search", "beam", "batch size", "source words/s", "sentences/s")]
     for search in speed.searches:
         rates = f"{search.words_per_second:,.0f}", f"{search.sentences_per_second:,.1f}"
-        rows.append((search.search, str(search.beam), str(search.batch_size), *rates))
-    peak = f"peak memory: {_format_peak(speed.peak_memory_mib)}"
-    return f"{head}\n\n{align_columns(rows, right=range(1, 5))}\n\n{peak}"
-
-
-def _show_engines(engines: "Sequence[EngineSpeed]") -> str:
-    head = ("engine", "cores", "source words/s", "sentences/s", "load", "peak memory", "on disk")
-    rows: list[_Row] = [head]
-    for speed in engines:
-        rates = f"{speed.words_per_second:,.0f}", f"{speed.sentences_per_second:,.1f}"
-        load, peak = f"{speed.load_seconds:.2f} s", _format_peak(speed.peak_memory_mib)
-        rows.append(
-            (speed.engine, str(speed.cores), *rates, load, peak, f"{speed.disk_mib:,.1f} MiB")
-        )
-    return align_columns(rows, right=range(1, 7))
+        searches.append((search.search, str(search.beam), str(search.batch_size), *rates))
+    rows: list[_Row] = [
+        ("engine", "cores", "source words/s", "sentences/s", "load", "peak memory", "on disk")
+    ]
+    for engine in engines:
+        rates = f"{engine.words_per_second:,.0f}", f"{engine.sentences_per_second:,.1f}"
+        load, peak = f"{engine.load_seconds:.2f} s", _format_peak(engine.peak_memory_mib)
+        disk = f"{engine.disk_mib:,.1f} MiB"
+        rows.append((engine.engine, str(engine.cores), *rates, load, peak, disk))
+    texts = [
+        f"{run}: {speed.sentences:,} sentences of {speed.split}, "
+        f"{_describe_device(speed.device, speed.threads)}",
+        align_columns(searches, right=range(1, 5)),
+        f"peak memory: {_format_peak(speed.peak_memory_mib)}",
+        align_columns(rows, right=range(1, 7)),
+    ]
+    typer.echo("\n\n".join(texts))
 
 
 def _format_peak(mib: float | None) -> str:

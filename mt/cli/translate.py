@@ -113,7 +113,7 @@ def translate(
     for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below is not None}
     for name in (name for name, value in for_documents.items() if value and kind == "text"):
         raise UserError(f"`{name}` is not for text; name the format with `--format`")
-    is_divided = shard is not None or _is_rank()
+    is_divided = shard is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1  # of torchrun
     if kind != "text":
         if is_divided:
             raise UserError(
@@ -134,11 +134,6 @@ def translate(
 
     with chosen_shard(shard) as part:
         translate_shard(run, job, part or Shard(), overrides=checked, device=device)
-
-
-def _is_rank() -> bool:
-    """Return True in a process of torchrun beside others."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def score(

@@ -187,7 +187,14 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
     Runs and exports are translated. Raises UserError before translation if the systems do not
     compare.
     """
-    _check_paths(paths)
+    if len(paths) < 2:
+        raise UserError("nothing to compare: name two or more runs, exported models or files")
+    if len(paths) > MAX_SYSTEMS:
+        raise UserError(f"{len(paths)} systems: up to {MAX_SYSTEMS} can be compared at once")
+    real = [resolved(path) for path in paths]
+    for index, path in enumerate(paths):
+        if real[index] in real[:index]:
+            raise UserError(f"{path}: is named twice; a system does not compare with itself")
     _check_splits(paths, options)
     check_metrics(options.metrics)
     read = partial(read_systems, paths, options.texts, allow=options.allow, device=options.device)
@@ -203,9 +210,16 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
     unit = "character" if side.unspaced else "word"
     often = "once" if rare.most == 1 else f"{rare.most} times"
     sliced_by = [f"by the {side.name}; a {unit} is rare if seen at most {often} in {rare.where}"]
-    if len(directions) > 1:
-        slices += [_score_direction(split, members) for split, members in directions]
-        sliced_by += [_describe_direction(split, members) for split, members in directions]
+    for split, members in directions if len(directions) > 1 else ():
+        name = f"{split.source_language}-{split.target_language} ({split.name})"
+        lines = range(len(split.references[0]))
+        slices.append(SubsetScorer(split, members).slice("direction", name, lines))
+        # The parts of a signature that may differ between splits.
+        form = label_form(split.references, split.target_language)
+        forced = ",".join(dict.fromkeys(system.forced for system in members if system.forced))
+        fields = {"tok": split.tokenizer, "text": form, "forced": forced}
+        signature = "|".join(f"{key}:{value}" for key, value in fields.items() if value)
+        sliced_by.append(f"{split.name} by {signature}")
     return Comparison(
         tuple(system.name for system in systems),
         test_set.name,
@@ -283,23 +297,31 @@ def find_rare_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
 def make_slices(scorer: SubsetScorer, side: SlicedSide, rare: RareWords) -> list[Slice]:
     """Score all slices that are not empty, group by group."""
     slices = []
-    for group, part_of in _list_groups(side, rare):
+    edges, unit = (_CHARACTER_EDGES, "characters") if side.unspaced else (_WORD_EDGES, "words")
+
+    def find_length_range(line: str) -> _Part:
+        length = len("".join(line.split())) if side.unspaced else len(line.split())
+        position = sum(length > edge for edge in edges)
+        if position == len(edges):
+            return position, f"over {edges[-1]} {unit}"
+        first = edges[position - 1] + 1 if position else 0
+        return position, f"{first} to {edges[position]} {unit}"
+
+    def find_rare(line: str) -> _Part:
+        has_rare = any(rare.counts[word] <= rare.most for word in side.words(line))
+        return (0, "with rare words") if has_rare else (1, "without rare words")
+
+    groups: dict[str, Callable[[str], _Part]] = {
+        "length": find_length_range,
+        "rare words": find_rare,
+        "numbers": lambda line: (0, "digits") if re.search(r"\d", line) else (1, "no digits"),
+    }
+    for group, part_of in groups.items():
         parts: dict[_Part, list[int]] = {}
         for index, line in enumerate(side.lines):
             parts.setdefault(part_of(line), []).append(index)
         slices += [scorer.slice(group, part[1], parts[part]) for part in sorted(parts)]
     return slices
-
-
-def _check_paths(paths: Sequence[Path]) -> None:
-    if len(paths) < 2:
-        raise UserError("nothing to compare: name two or more runs, exported models or files")
-    if len(paths) > MAX_SYSTEMS:
-        raise UserError(f"{len(paths)} systems: up to {MAX_SYSTEMS} can be compared at once")
-    real = [resolved(path) for path in paths]
-    for index, path in enumerate(paths):
-        if real[index] in real[:index]:
-            raise UserError(f"{path}: is named twice; a system does not compare with itself")
 
 
 def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:
@@ -322,48 +344,8 @@ def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:
             choose_split(data, split)
 
 
-def _score_direction(test_set: EvaluationSet, systems: Sequence[System]) -> Slice:
-    name = f"{test_set.source_language}-{test_set.target_language} ({test_set.name})"
-    indices = range(len(test_set.references[0]))
-    return SubsetScorer(test_set, systems).slice("direction", name, indices)
-
-
-def _describe_direction(test_set: EvaluationSet, systems: Sequence[System]) -> str:
-    """Return the parts of a signature that may differ between splits."""
-    form = label_form(test_set.references, test_set.target_language)
-    forced = ",".join(dict.fromkeys(system.forced for system in systems if system.forced))
-    fields = {"tok": test_set.tokenizer, "text": form, "forced": forced}
-    signature = "|".join(f"{key}:{value}" for key, value in fields.items() if value)
-    return f"{test_set.name} by {signature}"
-
-
 def _read_training_pairs(data: DataConfig) -> Iterator[SentencePair]:
     """Stream the training pairs, uncleaned but without the held-out pairs."""
     uncleaned = data.changed(cleaning=CleaningConfig())
     for corpus in open_training_corpora(data):
         yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
-
-
-def _list_groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
-    """Yield the name of each group, and the function that puts a line into one of its slices."""
-
-    def has_rare(line: str) -> bool:
-        return any(rare.counts[word] <= rare.most for word in side.words(line))
-
-    yield "length", lambda line: _find_length_range(line, unspaced=side.unspaced)
-    yield (
-        "rare words",
-        lambda line: (0, "with rare words") if has_rare(line) else (1, "without rare words"),
-    )
-    yield "numbers", lambda line: (0, "digits") if re.search(r"\d", line) else (1, "no digits")
-
-
-def _find_length_range(line: str, *, unspaced: bool) -> _Part:
-    """Return the range of lengths that includes the line, in words or characters."""
-    edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
-    length = len("".join(line.split())) if unspaced else len(line.split())
-    position = sum(length > edge for edge in edges)
-    if position == len(edges):
-        return position, f"over {edges[-1]} {unit}"
-    first = edges[position - 1] + 1 if position else 0
-    return position, f"{first} to {edges[position]} {unit}"

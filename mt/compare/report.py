@@ -1,18 +1,12 @@
 """Report of a comparison as text for a terminal and as an HTML page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 import wcwidth
 
-from mt.compare.compare import (
-    MIN_SENTENCES,
-    ChangedSentence,
-    Comparison,
-    Slice,
-    split_by_difference,
-)
-from mt.compare.significance import SIGNIFICANT, PairedScore
+from mt.compare.compare import MIN_SENTENCES, ChangedSentence, Comparison, split_by_difference
+from mt.compare.significance import SIGNIFICANT
 from mt.tables import Cell, PageSection, align_columns, make_printable, render_page
 
 _WIDTH = 100
@@ -30,8 +24,13 @@ def as_text(comparison: Comparison) -> str:
         "\n".join(_explain_scores(comparison)),
         *(align_columns(rows, right=range(1, len(rows[0]))) for rows in slices),
         "\n".join(wcwidth.wrap(_explain_slices(comparison), _WIDTH, break_on_hyphens=False)),
-        *(_format_sentence(comparison, sentence) for sentence in comparison.changed),
     ]
+    for sentence in comparison.changed:
+        lines = [_describe_sentence(comparison, sentence)]
+        for name, text in _list_texts(comparison, sentence):
+            first, *rest = wcwidth.wrap(make_printable(text), _WIDTH - _LABEL) or [""]
+            lines += [f"{name:>{_LABEL - 2}}  {first}", *(" " * _LABEL + line for line in rest)]
+        parts.append("\n".join(line.rstrip() for line in lines))
     return "\n\n".join(parts)
 
 
@@ -46,7 +45,16 @@ def as_html(comparison: Comparison) -> str:
     ]
     for head, *rows in _make_slice_tables(comparison):
         sections.append(PageSection("", head=head, rows=rows, right=range(1, len(head))))
-    sections += [_make_sentence_section(comparison, sentence) for sentence in comparison.changed]
+    language = comparison.target_language
+    for sentence in comparison.changed:
+        *texts, (_, one), (letter, other) = _list_texts(comparison, sentence)
+        # The words that the other translation lacks are marked.
+        marked: list[tuple[str, Cell]] = [
+            ("A", tuple(split_by_difference(one, other, language=language))),
+            (letter, tuple(split_by_difference(other, one, language=language))),
+        ]
+        name = _describe_sentence(comparison, sentence)
+        sections.append(PageSection(name, rows=(*texts, *marked)))
     return render_page("Comparison of translations", sections)
 
 
@@ -79,17 +87,16 @@ def _make_score_rows(comparison: Comparison) -> list[list[str]]:
     rows = [["metric", "", "score", "95 % interval", "difference", "p", "against A"]]
     for row in comparison.scores:
         for letter, score in zip(comparison.letters, row, strict=True):
-            rows.append([score.metric, letter, *_format_score(score)])
+            cells = ["", "", ""]
+            if score.difference is not None and score.p_value is not None:
+                assert score.difference_interval, "it comes with the difference"
+                half_width = score.difference_interval.half_width
+                digits = 4 if score.p_value < 0.01 else 3 if score.p_value < 0.1 else 2
+                cells = [f"{score.difference:+z.2f} ± {half_width:.2f}"]
+                cells += [f"{score.p_value:.{digits}f}", score.outcome]
+            value = f"{score.value:.2f}"
+            rows.append([score.metric, letter, value, score.interval.as_text(), *cells])
     return rows
-
-
-def _format_score(score: PairedScore) -> list[str]:
-    cells = [f"{score.value:.2f}", score.interval.as_text()]
-    if score.difference is None or score.difference_interval is None or score.p_value is None:
-        return [*cells, "", "", ""]
-    difference = f"{score.difference:+z.2f} ± {score.difference_interval.half_width:.2f}"
-    digits = 4 if score.p_value < 0.01 else 3 if score.p_value < 0.1 else 2
-    return [*cells, difference, f"{score.p_value:.{digits}f}", score.outcome]
 
 
 def _make_slice_tables(comparison: Comparison) -> list[list[list[str]]]:
@@ -102,16 +109,13 @@ def _make_slice_tables(comparison: Comparison) -> list[list[list[str]]]:
         for group, parts in groupby(comparison.slices, lambda part: part.group):
             rows.append([group, *([""] * len(head) if rows else head)])
             for part in parts:
-                scores = _format_slice(part, getattr(part, key))
-                rows.append([f"  {part.name}", str(part.sentences), *scores])
+                first, *rest = getattr(part, key)
+                cells = [f"{first:.2f}", *(f"{score - first:+z.2f}" for score in rest)]
+                if part.too_small:
+                    cells = [f"({first:.2f})", *("(n)" for _ in rest)]
+                rows.append([f"  {part.name}", str(part.sentences), *cells])
         tables.append(rows)
     return tables
-
-
-def _format_slice(part: Slice, scores: Sequence[float]) -> list[str]:
-    if part.too_small:
-        return [f"({scores[0]:.2f})", *("(n)" for _ in scores[1:])]
-    return [f"{scores[0]:.2f}", *(f"{score - scores[0]:+z.2f}" for score in scores[1:])]
 
 
 def _explain_slices(comparison: Comparison) -> str:
@@ -135,22 +139,3 @@ def _list_texts(comparison: Comparison, sentence: ChangedSentence) -> list[tuple
         ("A", sentence.baseline),
         (comparison.letters[sentence.system], sentence.translation),
     ]
-
-
-def _format_sentence(comparison: Comparison, sentence: ChangedSentence) -> str:
-    lines = [_describe_sentence(comparison, sentence)]
-    for name, text in _list_texts(comparison, sentence):
-        first, *rest = wcwidth.wrap(make_printable(text), _WIDTH - _LABEL) or [""]
-        lines += [f"{name:>{_LABEL - 2}}  {first}", *(" " * _LABEL + line for line in rest)]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _make_sentence_section(comparison: Comparison, sentence: ChangedSentence) -> PageSection:
-    """Return a table of the sentence; words that the other translation lacks are marked."""
-    *rows, (_, one), (letter, other) = _list_texts(comparison, sentence)
-    language = comparison.target_language
-    marked: list[tuple[str, Cell]] = [
-        ("A", tuple(split_by_difference(one, other, language=language))),
-        (letter, tuple(split_by_difference(other, one, language=language))),
-    ]
-    return PageSection(_describe_sentence(comparison, sentence), rows=(*rows, *marked))

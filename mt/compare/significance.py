@@ -12,12 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import (
-    PairedTest,
-    _bootstrap_resample,
-    _compute_p_value,
-    estimate_ci,
-)
+from sacrebleu.significance import PairedTest, _bootstrap_resample, _compute_p_value, estimate_ci
 
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError

@@ -97,7 +97,22 @@ def read_systems(
         for folder, other in zip(folders[1:], others, strict=True):
             check_same(str(folders[0]), test_set, str(folder), other)
     else:
-        test_set = _read_test_set_of_files(texts, checks)
+        if not texts.references:
+            raise UserError("files of translations need --references, the right translations")
+        if texts.target_language is None:
+            raise UserError("files of translations need --target-language, such as zh")
+        tokenizer = checks.check_tokenizer(texts.target_language, texts.tokenizer or "auto")
+        sources = _read_lines(texts.sources) if texts.sources else ()
+        if texts.sources and not sources:
+            raise DataError(f"{texts.sources}: is empty; name the file that was translated")
+        test_set = EvaluationSet(
+            ", ".join(map(str, texts.references)),
+            sources=sources,
+            references=tuple(map(_read_lines, texts.references)),
+            source_language=None,
+            target_language=texts.target_language,
+            tokenizer=tokenizer,
+        )
     files = {path: _read_file(path, test_set, allow) for path in paths if path not in folders}
     return test_set, tuple(
         files.get(path) or _translate(path, split, device=device, job=job) for path in paths
@@ -178,25 +193,6 @@ def _read_test_set_of_run(
         source_language=data.source_language,
         target_language=data.target_language,
         tokenizer=checks.check_tokenizer(data.target_language, config.evaluation.bleu_tokenizer),
-    )
-
-
-def _read_test_set_of_files(texts: GivenTestSet, checks: TextChecks) -> EvaluationSet:
-    if not texts.references:
-        raise UserError("files of translations need --references, the right translations")
-    if texts.target_language is None:
-        raise UserError("files of translations need --target-language, such as zh")
-    tokenizer = checks.check_tokenizer(texts.target_language, texts.tokenizer or "auto")
-    sources = _read_lines(texts.sources) if texts.sources else ()
-    if texts.sources and not sources:
-        raise DataError(f"{texts.sources}: is empty; name the file that was translated")
-    return EvaluationSet(
-        ", ".join(map(str, texts.references)),
-        sources=sources,
-        references=tuple(map(_read_lines, texts.references)),
-        source_language=None,
-        target_language=texts.target_language,
-        tokenizer=tokenizer,
     )
 
 

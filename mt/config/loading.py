@@ -19,12 +19,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
-from mt.config.problems import (
-    config_error,
-    fields,
-    problems_in,
-    sections_at,
-)
+from mt.config.problems import config_error, fields, problems_in, sections_at
 from mt.config.root import Config
 from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.errors import ConfigError, did_you_mean
@@ -56,9 +51,11 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
     name. Rules across fields are checked once the fields themselves are valid. The relative paths
     of a run's config are looked for in the folder of its training too, unless `as_recorded`.
     """
-    if path.suffix not in {".yaml", ".yml"} and (run := _find_run(path)):
-        stored = run / CONFIG_FILE
-        raise ConfigError(f"{path}: is a file of a run, not a config; that is {stored}")
+    if path.suffix not in {".yaml", ".yml"} and path.is_file():
+        for folder in path.parents[:3]:  # of a run or an export
+            stored = folder / CONFIG_FILE
+            if stored.is_file() and _is_stored(stored):
+                raise ConfigError(f"{path}: is a file of a run, not a config; that is {stored}")
     document = read_document(path)
     if path.name == CONFIG_FILE and _is_stored(path) and not as_recorded:
         document = replace(document, values=_with_found_paths(document.values, path.parent))
@@ -95,14 +92,6 @@ def _with_found_paths(values: dict[str, Any], run: Path) -> dict[str, Any]:
         return str(next(found, value))
 
     return {name: find(name, value) for name, value in values.items()}
-
-
-def _find_run(path: Path) -> Path | None:
-    """Return the run or export with a file up to two folders below it."""
-    stored = (folder / CONFIG_FILE for folder in path.parents[:3] if path.is_file())
-    return next(
-        (config.parent for config in stored if config.is_file() and _is_stored(config)), None
-    )
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
@@ -190,7 +179,13 @@ def _with_override(document: Document, override: str) -> Document:
     keys = tuple(key.split("."))
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as `KEY=VALUE`, such as `model.heads=4`")
-    value = _override_value(key, text)
+    try:
+        text.encode()
+        value = parse_value(text)
+    except UnicodeEncodeError:
+        raise ConfigError(f"--set {key}: the value is not valid UTF-8") from None
+    except ValueError as error:
+        raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
     order = 1 + max((origin.order for origin in document.origins.values()), default=0)
     origin = Origin(order, f"--set {key}")
     single = _single_value_in_path(document.values, keys)
@@ -208,16 +203,6 @@ def _with_override(document: Document, override: str) -> Document:
         values=_without_corpus(_with_value(values, keys, value), keys),
         origins={**opened, **others, keys: origin},
     )
-
-
-def _override_value(key: str, text: str) -> Any:
-    try:
-        text.encode()
-        return parse_value(text)
-    except UnicodeEncodeError:
-        raise ConfigError(f"--set {key}: the value is not valid UTF-8") from None
-    except ValueError as error:
-        raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
 
 
 def _single_value_in_path(values: dict[str, Any], keys: Keys) -> Keys | None:

@@ -54,29 +54,21 @@ def problems_in(
         if details["type"] == "value_error":
             # A rule may be broken only because a value could not be read.
             if not any(keys[: len(place.keys)] == place.keys for keys in unread):
-                yield from _broken_rules(details, place, document)
+                for text in str(details["ctx"]["error"]).splitlines():
+                    named = [tuple(word.split(".")) for word in re.findall(r"`([\w.-]+)", text)]
+                    # The rule is reported at the last given of the keys that it names.
+                    origins = [document.origins[keys] for keys in named if keys in document.origins]
+                    dotted = next((keys for keys in named if len(keys) > 1), None)
+                    origin = max(origins, default=document.origin(dotted or place.keys))
+                    yield Problem(origin, () if dotted else place.keys, text)
         elif details["type"] == "missing" and place.dotted in misspelt:
             continue
         elif details["input"] is not None or place.keys not in unread:
             yield _problem(details, place, root, document)
 
 
-def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> Iterator[Problem]:
-    """Yield the rules broken across fields, one for each line of the validator's message."""
-    for text in str(details["ctx"]["error"]).splitlines():
-        named = [tuple(word.split(".")) for word in re.findall(r"`([\w.-]+)", text)]
-        # The rule is reported at the last given of the keys that it names.
-        origins = [document.origins[keys] for keys in named if keys in document.origins]
-        dotted = next((keys for keys in named if len(keys) > 1), None)
-        origin = max(origins, default=document.origin(dotted or place.keys))
-        yield Problem(origin, () if dotted else place.keys, text)
-
-
 def _problem(
-    details: ErrorDetails,
-    place: "Place",
-    root: type[Section],
-    document: Document,
+    details: ErrorDetails, place: "Place", root: type[Section], document: Document
 ) -> Problem:
     kind, value, keys = details["type"], details["input"], place.keys
     if kind == "extra_forbidden":

@@ -137,7 +137,12 @@ class TrainingConfig(Section):
         if self.lora and self.freeze:
             yield "`training.lora` freezes all other weights: leave out `training.freeze`"
         if self.precision == "pure_bf16":
-            yield from self._lost_steps()
+            for key in ("ema_decay", "weight_decay"):
+                if getattr(self, key):
+                    yield (
+                        f"`training.{key}` does not work with `training.precision: pure_bf16`, "
+                        "which rounds its small steps away: choose one"
+                    )
         if self.recompute == "on" and self.compile == "on":
             yield ("`training.recompute: on` does not work with `training.compile: on`: choose one")
         if set(self.freeze) == set(get_args(Part)):
@@ -157,14 +162,6 @@ class TrainingConfig(Section):
                 yield (
                     f"`training.{key}: {value}` is for new weights, but `training.init_from` "
                     "names a run: choose one"
-                )
-
-    def _lost_steps(self) -> Iterator[str]:
-        for key in ("ema_decay", "weight_decay"):
-            if getattr(self, key):
-                yield (
-                    f"`training.{key}` does not work with `training.precision: pure_bf16`, which "
-                    "rounds its small steps away: choose one"
                 )
 
     def _broken_decay(self) -> Iterator[str]:

@@ -156,7 +156,12 @@ class _Reader:
             return self.mapping(node, keys)
         if isinstance(node, SequenceNode):
             return [self.value(item, (*keys, str(i))) for i, item in enumerate(node.value)]
-        return self._scalar(node, keys)
+        if node.tag in _TEXT:
+            return str(node.value)
+        if node.tag in _CONVERTED:
+            with suppress(ValueError, KeyError):
+                return self._construct(node)
+        return self._problem(node, keys, f"`{node.value}` does not fit the tag `{node.tag}`")
 
     def mapping(self, node: MappingNode, keys: Keys) -> dict[str, Any]:
         """Return the values of a mapping; its keys are always text."""
@@ -173,14 +178,6 @@ class _Reader:
             self.origins[path] = self._origin(key_node)
             values[path[-1]] = self.value(value_node, path)
         return values
-
-    def _scalar(self, node: Node, keys: Keys) -> Any:
-        if node.tag in _TEXT:
-            return str(node.value)
-        if node.tag in _CONVERTED:
-            with suppress(ValueError, KeyError):
-                return self._construct(node)
-        return self._problem(node, keys, f"`{node.value}` does not fit the tag `{node.tag}`")
 
     def _origin(self, node: Node) -> Origin:
         line = node.start_mark.line + 1

@@ -30,10 +30,6 @@ _TYPO_SHARE = 0.1
 """Share of words with a typo in a line with typos; at least one word gets one."""
 _WORD = re.compile(r"[^\W\d_]{4,}")
 """Words long enough to be recognized with a typo."""
-_INSIDE = frozenset("'’-‐.,:/·")
-"""Marks that are part of a word or number when inside it: don't, 3.14, well-known."""
-_MEANS_SOMETHING = frozenset("%‰&@#*/\\_§¶")
-"""Punctuation by Unicode, but with the meaning of words."""
 _MOST_JOINED = 4
 _ALONE = 0.2
 """Share of the copied texts that are a pair of their own: a short input has a short translation."""
@@ -140,12 +136,6 @@ def _on_source(
     return lambda pair, random: SentencePair(change(pair.source, random), pair.target)
 
 
-def without_punctuation(text: str, _random: Random) -> str:
-    """Return a text without punctuation; a text of punctuation alone is unchanged."""
-    rest = "".join(character for at, character in enumerate(text) if not _is_punctuation(text, at))
-    return re.sub(" {2,}", " ", rest).strip() or text
-
-
 def with_typos(text: str, random: Random) -> str:
     """Return a text with typos in words of four letters or more.
 
@@ -156,24 +146,12 @@ def with_typos(text: str, random: Random) -> str:
     if words and not chosen:
         chosen = [words[int(random.random() * len(words))]]
     for word in reversed(chosen):  # from the end, so that positions stay valid
-        text = text[: word.start()] + _misspell(word[0], random) + text[word.end() :]
+        # After its first letter; repeated letters may hide it.
+        at = word.start() + 1 + int(random.random() * (len(word[0]) - 2))
+        first, second = text[at], text[at + 1]
+        typos = (second + first, second, first + first + second)
+        text = text[:at] + typos[int(random.random() * len(typos))] + text[at + 2 :]
     return text
-
-
-def _is_punctuation(text: str, at: int) -> bool:
-    character = text[at]
-    if not unicodedata.category(character).startswith("P") or character in _MEANS_SOMETHING:
-        return False
-    between = text[max(0, at - 1) : at], text[at + 1 : at + 2]
-    return character not in _INSIDE or not all(map(str.isalnum, between))
-
-
-def _misspell(word: str, random: Random) -> str:
-    """Return a word with a typo after its first letter; repeated letters may hide it."""
-    at = 1 + int(random.random() * (len(word) - 2))
-    first, second = word[at], word[at + 1]
-    kinds = (second + first, second, first + first + second)
-    return word[:at] + kinds[int(random.random() * len(kinds))] + word[at + 2 :]
 
 
 def in_title_case(text: str) -> str:

@@ -327,25 +327,22 @@ def download(url: str) -> Path:
         return copy
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(copy) as part, part.open("wb") as file:
-        _fetch(url, file)
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+                total = int(response.headers.get("Content-Length") or 0)
+                bar = tqdm.wrapattr(
+                    file, "write", total or None, desc=url, leave=False, disable=None
+                )
+                with bar as writer:
+                    shutil.copyfileobj(response, writer, CHUNK_BYTES)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # closes the connection
+            raise DataError(f"{url}: cannot be downloaded ({error})") from error
+        # A broken connection ends like a complete one; only the length differs.
+        if total and file.tell() != total:
+            raise DataError(f"{url}: broke off after {file.tell()} of {total} bytes; run it again")
     return copy
-
-
-def _fetch(url: str, file: BinaryIO) -> None:
-    """Download `url` into `file`, with progress on stderr."""
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
-            total = int(response.headers.get("Content-Length") or 0)
-            bar = tqdm.wrapattr(file, "write", total or None, desc=url, leave=False, disable=None)
-            with bar as writer:
-                shutil.copyfileobj(response, writer, CHUNK_BYTES)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # closes the connection
-        raise DataError(f"{url}: cannot be downloaded ({error})") from error
-    # A broken connection ends like a complete one; only the length differs.
-    if total and file.tell() != total:
-        raise DataError(f"{url}: broke off after {file.tell()} of {total} bytes; run it again")
 
 
 def find_supplied_files(source: CorpusSource, data: DataConfig) -> tuple[Path, Path] | None:

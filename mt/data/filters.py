@@ -294,15 +294,12 @@ class SeenTexts:
         self._slots[slot] = hashed
         self._count += 1
         if 3 * self._count > 2 * len(self._slots):
-            self._grow()
+            grown = array("Q", [_FREE]) * (2 * len(self._slots))
+            for hashed in self._slots:
+                if hashed != _FREE:
+                    grown[_slot(grown, hashed)] = hashed
+            self._slots = grown
         return True
-
-    def _grow(self) -> None:
-        grown = array("Q", [_FREE]) * (2 * len(self._slots))
-        for hashed in self._slots:
-            if hashed != _FREE:
-                grown[_slot(grown, hashed)] = hashed
-        self._slots = grown
 
 
 def _slot(slots: "array[int]", hashed: int) -> int:

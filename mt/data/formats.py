@@ -461,7 +461,7 @@ def _read_blocks(source: str, name: str) -> Iterator[PoMessage]:
                 message.strings[key] = PoString(first, first, "")
             string = message.strings[key]
             string.end = start + match.end("string")
-            string.text += _unescape(match["text"])
+            string.text += _PO_ESCAPE.sub(_unescape, match["text"])
         elif text.startswith("#,"):
             message.flag_names |= {*re.split(r"[\s,]+", text[2:])}
             message.flags = start + line[0].index("#,") + 2
@@ -479,13 +479,10 @@ _PO_CHARACTERS = {escape[1]: character for character, escape in PO_ESCAPES.items
 _PO_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 
 
-def _unescape(text: str) -> str:
-    def character(match: re.Match[str]) -> str:
-        if match[3]:
-            return _PO_CHARACTERS.get(match[3], match[3])
-        return chr(int(match[1], 8) if match[1] else int(match[2], 16))
-
-    return _PO_ESCAPE.sub(character, text)
+def _unescape(escape: re.Match[str]) -> str:
+    if escape[3]:
+        return _PO_CHARACTERS.get(escape[3], escape[3])
+    return chr(int(escape[1], 8) if escape[1] else int(escape[2], 16))
 
 
 _PO_LANGUAGE = re.compile(r"^Language:(.*)", re.MULTILINE)

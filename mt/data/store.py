@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mt.data.filters import Cleaning, has_empty_side
-from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.pairs import Checksums, PairSource
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
 from mt.files import name_errors, replace_file
@@ -265,9 +265,13 @@ def _encode_chunks(
     removed = Counter[str]()
     remaining = cleaning.clean(pairs.pairs(), removed) if cleaning else iter(pairs.pairs())
     while block := list(islice(remaining, CHUNK_PAIRS)):
-        chunk = _encode(block, tokenizer, max_tokens=max_tokens)
-        left_out = left_out.plus(chunk.left_out)
-        yield chunk
+        filled = [pair for pair in block if not has_empty_side(pair.source, pair.target)]
+        source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
+        target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
+        (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))
+        of_block = LeftOut(len(filled) - len(fitting), len(block) - len(filled), len(block))
+        left_out = left_out.plus(of_block)
+        yield Chunk(source.take(fitting), target.take(fitting), of_block)
     if left_out.too_long + left_out.empty == left_out.total:
         cleaned = f", the cleaning takes out {removed.total():,}" if removed else ""
         raise DataError(
@@ -279,15 +283,6 @@ def _encode_chunks(
     if removed:
         nothing = Rows.of([])
         yield Chunk(nothing, nothing, LeftOut(0, 0, removed.total(), dict(removed)))
-
-
-def _encode(block: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:
-    filled = [pair for pair in block if not has_empty_side(pair.source, pair.target)]
-    source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
-    target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
-    (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))
-    left_out = LeftOut(len(filled) - len(fitting), len(block) - len(filled), len(block))
-    return Chunk(source.take(fitting), target.take(fitting), left_out)
 
 
 class JoinedStore(PairStore):

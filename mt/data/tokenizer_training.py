@@ -334,8 +334,14 @@ def prepare_lines(lines: Iterable[str]) -> list[str]:
 def learn(sample: list[str], config: TokenizerConfig) -> bytes:
     """Return a serialized SentencePiece model of prepared lines; errors as of `train_model`."""
     model, coverage = io.BytesIO(), config.character_coverage
-    if coverage < _LEAST_COVERAGE:
-        sample, coverage = _without_rare(sample, coverage), 1.0
+    if coverage < _LEAST_COVERAGE:  # a space takes the place of the rare characters
+        counts = Counter(chain.from_iterable(sample))
+        covered, rare = coverage * counts.total(), {}
+        for character, count in counts.most_common():
+            if covered <= 0:
+                rare[ord(character)] = " "
+            covered -= count
+        sample, coverage = [line.translate(rare) for line in sample], 1.0
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sample),
@@ -366,17 +372,6 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             ) from error
         raise
     return model.getvalue()
-
-
-def _without_rare(lines: Iterable[str], coverage: float) -> list[str]:
-    """Return lines with a space for each character outside the share of the most frequent ones."""
-    counts = Counter(chain.from_iterable(lines))
-    covered, rest = coverage * counts.total(), {}
-    for character, count in counts.most_common():
-        if covered <= 0:
-            rest[ord(character)] = " "
-        covered -= count
-    return [line.translate(rest) for line in lines]
 
 
 # Fields of ModelProto and its messages in sentencepiece_model.proto.

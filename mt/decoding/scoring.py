@@ -24,12 +24,7 @@ from mt.decoding.text_files import (
 )
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.files import (
-    check_output_files,
-    name_errors,
-    require_file,
-    require_regular_file,
-)
+from mt.files import check_output_files, name_errors, require_file, require_regular_file
 
 # Read together and sorted by length, so that a batch has little padding.
 LINES_AT_ONCE = 2048
@@ -197,12 +192,7 @@ def _windows_of(scorer: "Scorer", job: ScoreJob, lines: range) -> Iterator[Windo
 
 
 def score_files(
-    run: Path,
-    *,
-    sources: Path,
-    targets: Path,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    run: Path, *, sources: Path, targets: Path, overrides: Sequence[str] = (), device: str = "auto"
 ) -> Iterator[ForcedScore]:
     """Yield the score of each line of `targets` as a translation of that line of `sources`.
 

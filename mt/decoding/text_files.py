@@ -37,13 +37,7 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import (
-    check_output_files,
-    is_special,
-    replace_file,
-    require_file,
-    resolved,
-)
+from mt.files import check_output_files, is_special, replace_file, require_file, resolved
 from mt.tables import make_printable
 
 Form = Literal["text", "n-best", "json"]
@@ -72,11 +66,7 @@ class FileJob:
 
 
 def translate_file(
-    run: Path,
-    job: FileJob,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    run: Path, job: FileJob, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> None:
     """Translate a file, by default stdin, into another, by default stdout.
 
@@ -94,12 +84,7 @@ def translate_file(
 
 
 def translate_shard(
-    run: Path,
-    job: FileJob,
-    shard: Shard,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
+    run: Path, job: FileJob, shard: Shard, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> None:
     """Translate a part of a file as `translate_file` does; see `mt.decoding.shards`."""
     source, output = files_for_shards(job.input, job.output)
@@ -389,21 +374,16 @@ def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     for chunk in chunks:
         first, *others = chunk.split(b"\n")
         unfinished.append(first)
-        if len(unfinished) * _CHUNK_BYTES > LONGEST_LINE:
-            _check_length(unfinished, name, line_number)
+        is_long = len(unfinished) * _CHUNK_BYTES > LONGEST_LINE
+        if is_long and sum(map(len, unfinished)) > LONGEST_LINE:
+            limit = f"{LONGEST_LINE:,} bytes; divide it into lines"
+            raise DataError(f"{name}: line {line_number} has more than {limit}")
         for line in others:
             yield b"".join(unfinished).removesuffix(b"\r")
             unfinished = [line]
             line_number += 1
     if rest := b"".join(unfinished):
         yield rest.removesuffix(b"\r")
-
-
-def _check_length(parts: Sequence[bytes], name: str, line_number: int) -> None:
-    if sum(map(len, parts)) > LONGEST_LINE:
-        raise DataError(
-            f"{name}: line {line_number} has more than {LONGEST_LINE:,} bytes; divide it into lines"
-        )
 
 
 def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:

@@ -144,10 +144,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         return [min(length_limit(len(source), decoding), most) for source in sources]
 
     def _add_prefix_log_probs(
-        self,
-        sources: Sequence[Ids],
-        lists: list[list[Hypothesis]],
-        prefixes: TargetPrefixes,
+        self, sources: Sequence[Ids], lists: list[list[Hypothesis]], prefixes: TargetPrefixes
     ) -> list[list[Hypothesis]]:
         """Add the log-probability of the prefixes, which cost nothing during the search."""
         forced = [
@@ -295,9 +292,7 @@ def _size_on_gpu(decoding: DecodingConfig, count: int) -> Callable[[int], int]:
 
 
 def _in_threads(
-    translate: Callable[[list[int]], list[list[Hypothesis]]],
-    batches: list[list[int]],
-    threads: int,
+    translate: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], threads: int
 ) -> Iterator[list[list[Hypothesis]]]:
     """Translate batches in order, one batch per CPU thread.
 
@@ -323,10 +318,7 @@ def pad_rows(rows: Sequence[Ids], device: torch.device) -> Tensor:
 
 
 def _constraints(
-    sources: Sequence[Ids],
-    decoding: DecodingConfig,
-    prefixes: TargetPrefixes,
-    device: torch.device,
+    sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes, device: torch.device
 ) -> Constraints:
     shortest, forced = None, None
     if decoding.min_length_ratio:
@@ -398,9 +390,7 @@ def _explain(
         pairs = enumerate(best_positions[row][: len(target)])
         alignment = tuple((position, token) for token, position in pairs if position < end)
         yield TokenDetails(
-            tuple(islice(log_probs, len(target))),
-            alignment,
-            weights[row, : len(target), : end + 1],
+            tuple(islice(log_probs, len(target))), alignment, weights[row, : len(target), : end + 1]
         )
 
 

@@ -18,12 +18,7 @@ from mt.decoding.alignment import Link, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
 from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine
-from mt.decoding.preparation import (
-    Preparation,
-    PreparedLine,
-    name_characters,
-    pair_with_prefixes,
-)
+from mt.decoding.preparation import Preparation, PreparedLine, name_characters, pair_with_prefixes
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
 from mt.decoding.terms import Terms, judge_terms
 from mt.errors import UserError, listed
@@ -319,14 +314,15 @@ class Translator:
             done += len(lines)
 
     def _translation(
-        self,
-        line_number: int,
-        line: PreparedLine,
-        results: list[SearchResult],
-        *,
-        n_best: int,
+        self, line_number: int, line: PreparedLine, results: list[SearchResult], *, n_best: int
     ) -> Translation:
-        choices = _best_choices([result.parts for result in results], n_best)
+        # The best combinations of one translation of each part, by the sum of their scores.
+        choices: list[tuple[TranslatedPart, ...]] = [()]
+        for result in results:
+            longer = [(*choice, part) for choice in choices for part in result.parts]
+            if len(longer) > 1:
+                longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
+            choices = longer[:n_best]
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
         uses = judge_terms(line.text, best.text, best.parts)
@@ -443,16 +439,3 @@ def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
             f"beam search finds as many translations as its beam: for {n_best} of them "
             f"`decoding.beam` must be at least {n_best}, it is {decoding.beam}"
         )
-
-
-def _best_choices(
-    inputs: list[list[TranslatedPart]], count: int
-) -> list[tuple[TranslatedPart, ...]]:
-    """Return the best combinations of one translation per input, by the sum of their scores."""
-    choices: list[tuple[TranslatedPart, ...]] = [()]
-    for parts in inputs:
-        longer = [(*choice, part) for choice in choices for part in parts]
-        if len(longer) > 1:
-            longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
-        choices = longer[:count]
-    return choices

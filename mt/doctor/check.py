@@ -131,7 +131,17 @@ class CorpusWatch:
         cleaning, stretches = self._cleaning, self._stretches.items
         data = cleaning.data
         sample = list(cleaning.clean(sample_pairs(stretches)))
-        warnings = list(_find_out_of_step(stretches))
+        lexicon, warnings = learn_lexicon(stretches), list[str]()
+        if are_unrelated(stretches, lexicon):
+            warnings.append(KINDS["unrelated"])
+        else:
+            for shift in find_shifts(stretches, lexicon)[:1]:  # those between stretches are lost
+                stretch, line = divmod(shift.line - 1, CHUNK_LINES)
+                after = stretches[stretch].first + line + 1
+                warnings.append(
+                    f"the sides go out of step, at line {after:,} or before: from there on line i "
+                    f"translates to line i{shift.distance:+d}"
+                )
         languages = data.source_language, data.target_language
         warnings += (
             _judge(sample, languages)
@@ -215,33 +225,21 @@ def _make_block(pairs: Sequence[SentencePair], first: int = 0) -> LineBlock:
     return LineBlock(first, [pair.source for pair in pairs], [pair.target for pair in pairs])
 
 
-def _find_out_of_step(stretches: Sequence[LineBlock]) -> Iterator[str]:
-    """Yield the first shift, or that the sides are unrelated; shifts between stretches are lost."""
-    lexicon = learn_lexicon(stretches)
-    if are_unrelated(stretches, lexicon):
-        yield KINDS["unrelated"]
-        return
-    for shift in find_shifts(stretches, lexicon)[:1]:
-        stretch, line = divmod(shift.line - 1, CHUNK_LINES)
-        after = stretches[stretch].first + line + 1
-        yield (
-            f"the sides go out of step, at line {after:,} or before: from there on line i "
-            f"translates to line i{shift.distance:+d}"
-        )
-
-
 def _judge(
     pairs: Sequence[SentencePair], languages: tuple[str, str], *, is_whole: bool = False
 ) -> list[str]:
     """Warn if the sides are swapped, in another language, or mostly of a questionable form."""
-    return [*_find_no_text(pairs), *_find_swapped_scripts(pairs, languages)] or [
-        *(
-            f"{finding.share:.0%} of a sample: {describe(finding)}"
-            for finding in _find_two_scripts([_make_block(pairs)], languages)
-        ),
-        *_find_large_shares(pairs, languages, "the pairs" if is_whole else "a sample"),
-        *_find_other_languages(pairs, languages),
-    ]
+    if warnings := [*_find_no_text(pairs), *_find_swapped_scripts(pairs, languages)]:
+        return warnings
+    block, whole = _make_block(pairs), "the pairs" if is_whole else "a sample"
+    for finding in _find_two_scripts([block], languages):
+        warnings.append(f"{finding.share:.0%} of a sample: {describe(finding)}")
+    for finding in count_block(block, *languages).findings:
+        least = _MIN_SHARES.get(finding.kind, 2.0)
+        # Of fewer than 100 pairs, most of them.
+        if finding.share >= least and (len(pairs) >= _MIN_PAIRS or finding.share > _MAJORITY):
+            warnings.append(f"{finding.share:.0%} of {whole}: {describe(finding)}")
+    return warnings + _find_other_languages(pairs, languages)
 
 
 def _find_no_text(pairs: Sequence[SentencePair]) -> list[str]:
@@ -282,16 +280,6 @@ def _find_swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, s
 def _describe_swapped(languages: tuple[str, str]) -> str:
     source, target = languages
     return f"the sides look swapped: `{target}` on the source side, `{source}` on the target side"
-
-
-def _find_large_shares(
-    pairs: Sequence[SentencePair], languages: tuple[str, str], whole: str
-) -> Iterator[str]:
-    """Yield the checks that match a large share of the pairs: of fewer than 100, most of them."""
-    for finding in count_block(_make_block(pairs), *languages).findings:
-        least = _MIN_SHARES.get(finding.kind, 2.0)
-        if finding.share >= least and (len(pairs) >= _MIN_PAIRS or finding.share > _MAJORITY):
-            yield f"{finding.share:.0%} of {whole}: {describe(finding)}"
 
 
 def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -> Iterator[Finding]:
@@ -335,14 +323,11 @@ def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, s
     except DataError:
         return []
     return [
-        f"the {side} side seems to be in {_name(other)}, `data.{side}_language` is `{language}`"
+        f"the {side} side seems to be in {'no language' if other == NO_LANGUAGE else f'`{other}`'}"
+        f", `data.{side}_language` is `{language}`"
         for side, other, language in zip(("source", "target"), others, languages, strict=True)
         if other
     ]
-
-
-def _name(language: str) -> str:
-    return "no language" if language == NO_LANGUAGE else f"`{language}`"
 
 
 def _identify_all(texts: Sequence[str], language: str) -> str | None:
@@ -435,7 +420,25 @@ def check_corpora(
             for other in earlier:
                 findings += find_overlaps(split.counts, other.counts, other.name)
             fertility = _measure_sample(stretches, tokenizer, split.languages)
-            reports.append(_make_report(split, findings, fertility))
+            warnings = [finding for finding in findings if finding.count]
+            warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
+            shown = {line for finding in warnings for line in finding.lines}
+            examples = [
+                PairExample(line, source, target)
+                for block in split.blocks("reading examples")
+                for line, source, target in block.numbered()
+                if line in shown
+            ]
+            reports.append(
+                SplitReport(
+                    split.name,
+                    split.corpus.description,
+                    split.counts.source.size(split.languages[0], fertility[0]),
+                    split.counts.target.size(split.languages[1], fertility[1]),
+                    tuple(warnings),
+                    tuple(examples),
+                )
+            )
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in check_languages(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
@@ -530,30 +533,6 @@ def _measure_sample(
     return (
         measure_fertility(sources, tokenizer.source, languages[0]),
         measure_fertility(targets, tokenizer.target, languages[1]),
-    )
-
-
-def _make_report(
-    split: _CountedSplit,
-    findings: Iterable[Finding],
-    fertility: tuple[Fertility | None, Fertility | None],
-) -> SplitReport:
-    warnings = [finding for finding in findings if finding.count]
-    warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
-    shown = {line for finding in warnings for line in finding.lines}
-    examples = [
-        PairExample(line, source, target)
-        for block in split.blocks("reading examples")
-        for line, source, target in block.numbered()
-        if line in shown
-    ]
-    return SplitReport(
-        split.name,
-        split.corpus.description,
-        split.counts.source.size(split.languages[0], fertility[0]),
-        split.counts.target.size(split.languages[1], fertility[1]),
-        tuple(warnings),
-        tuple(examples),
     )
 
 

@@ -1,7 +1,7 @@
 """Report of `mt data check` as text and as an HTML page."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, SplitReport, describe
@@ -34,7 +34,22 @@ def make_rows(findings: Iterable[Finding]) -> list[Row]:
         if family not in {"overlap", "duplicate"}:
             key = (finding.kind, finding.side, finding.other, finding.lines)
         groups.setdefault(key, []).append(finding)
-    return [_make_row(group) for group in groups.values()]
+    rows = []
+    for first, *rest in groups.values():
+        words = [describe(first)]
+        for prefix, near in (("also", False), ("nearly the same:", True)):
+            counts = [
+                f"{finding.count:,} {_SIDES[finding.side]}{'' if finding.count == 1 else 's'}"
+                for finding in rest
+                if finding.kind.endswith("_normalized") == near
+            ]
+            words += [f"{prefix} {', '.join(counts)}"] if counts else []
+        lines = list(dict.fromkeys(line for finding in (first, *rest) for line in finding.lines))
+        shown = tuple(sorted(lines[:MAX_LINES_SHOWN]))
+        has_more = len(lines) > MAX_LINES_SHOWN
+        has_more |= any(finding.count > len(finding.lines) for finding in (first, *rest))
+        rows.append(Row(first.count, first.share, "; ".join(words), shown, has_more))
+    return rows
 
 
 def format_percent(share: float) -> str:
@@ -44,7 +59,22 @@ def format_percent(share: float) -> str:
 
 def as_text(report: CorpusReport) -> str:
     """Return the report for a terminal: the warnings of each split, the worst first."""
-    lines = [line for split in report.splits for line in (*_describe_split(split), "")]
+    lines = []
+    for split in report.splits:
+        source, target = split.source, split.target
+        lines += [
+            f"{split.name}: {split.description}",
+            f"  {split.pairs:,} pairs; {source.language}: {source.characters:,} characters, "
+            f"longest {source.longest:,}; {target.language}: {target.characters:,}, longest "
+            f"{target.longest:,}",
+            *(f"  {line}" for line in _describe_fertility(split)),
+        ]
+        for row in make_rows(split.findings):
+            numbers = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
+            word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
+            where = f"; {word} {numbers}" if row.lines else ""
+            lines.append(f"  {row.count:>9,} {format_percent(row.share):>6}  {row.words}{where}")
+        lines += [""] if split.findings else ["  no warnings", ""]
     lines += [f"note: {note}" for note in report.notes]
     if report.cleaning:
         lines += ["To clean the training pairs, add this to the config:", "", report.cleaning]
@@ -60,43 +90,6 @@ def as_html(report: CorpusReport) -> str:
     if report.cleaning:
         sections.append(PageSection("Suggested cleaning", code=report.cleaning))
     return render_page("Corpus report", sections)
-
-
-def _make_row(group: Sequence[Finding]) -> Row:
-    first, *rest = group
-    words = [describe(first)]
-    for prefix, near in (("also", False), ("nearly the same:", True)):
-        counts = [
-            f"{finding.count:,} {_SIDES[finding.side]}{'' if finding.count == 1 else 's'}"
-            for finding in rest
-            if finding.kind.endswith("_normalized") == near
-        ]
-        words += [f"{prefix} {', '.join(counts)}"] if counts else []
-    lines = list(dict.fromkeys(line for finding in group for line in finding.lines))
-    return Row(
-        first.count,
-        first.share,
-        "; ".join(words),
-        tuple(sorted(lines[:MAX_LINES_SHOWN])),
-        len(lines) > MAX_LINES_SHOWN or any(f.count > len(f.lines) for f in group),
-    )
-
-
-def _describe_split(split: SplitReport) -> Iterator[str]:
-    source, target = split.source, split.target
-    yield f"{split.name}: {split.description}"
-    yield (
-        f"  {split.pairs:,} pairs; {source.language}: {source.characters:,} characters, longest "
-        f"{source.longest:,}; {target.language}: {target.characters:,}, longest {target.longest:,}"
-    )
-    yield from (f"  {line}" for line in _describe_fertility(split))
-    for row in make_rows(split.findings):
-        lines = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
-        word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
-        where = f"; {word} {lines}" if row.lines else ""
-        yield f"  {row.count:>9,} {format_percent(row.share):>6}  {row.words}{where}"
-    if not split.findings:
-        yield "  no warnings"
 
 
 def _describe_fertility(split: SplitReport) -> Iterator[str]:

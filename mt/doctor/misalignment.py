@@ -60,9 +60,17 @@ def learn_lexicon(blocks: Iterable[LineBlock]) -> BilingualLexicon:
     targets = _choose_words(chunk.targets for chunk in chunks)
     counts = np.zeros((len(sources), len(targets)), dtype=np.float32)
     for chunk in chunks:
-        _count_near(
-            _find_word_ids(chunk.sources, sources), _find_word_ids(chunk.targets, targets), counts
-        )
+        # The word pairs of lines at most `WINDOW` apart.
+        right = _find_word_ids(chunk.targets, targets)
+        cells = [np.empty(0, dtype=np.int64)]
+        for line, words in enumerate(_find_word_ids(chunk.sources, sources)):
+            near = right[max(0, line - WINDOW) : line + WINDOW + 1]
+            if near and len(words):
+                # Rare words have the largest ids and discriminate best.
+                others = np.concatenate([ids[-_MAX_FEATURES:] for ids in near])
+                cells.append((words[-_MAX_FEATURES:, None] * len(targets) + others).ravel())
+        used_cells, times = np.unique(np.concatenate(cells), return_counts=True)
+        counts.reshape(-1)[used_cells] += times
     return BilingualLexicon(sources, targets, *_factor(counts))
 
 
@@ -108,20 +116,6 @@ def _find_word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
     return [
         np.array(sorted({*map(id_of, _split_words(line))} - {-1}), dtype=np.int64) for line in lines
     ]
-
-
-def _count_near(left: Sequence[Ids], right: Sequence[Ids], counts: Floats) -> None:
-    """Add the word pairs of lines at most `WINDOW` apart to `counts` [sources, targets]."""
-    width = counts.shape[1]
-    cells = [np.empty(0, dtype=np.int64)]
-    for line, words in enumerate(left):
-        near = right[max(0, line - WINDOW) : line + WINDOW + 1]
-        if near and len(words):
-            # Rare words have the largest ids and discriminate best.
-            others = np.concatenate([ids[-_MAX_FEATURES:] for ids in near])
-            cells.append((words[-_MAX_FEATURES:, None] * width + others).ravel())
-    used_cells, times = np.unique(np.concatenate(cells), return_counts=True)
-    counts.reshape(-1)[used_cells] += times
 
 
 def _factor(counts: Floats) -> tuple[Floats, Floats]:

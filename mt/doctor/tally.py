@@ -16,7 +16,7 @@ from mt.data.corpus_files import LineReader
 from mt.data.filters import hash_text, normalized
 from mt.data.pairs import PairSource, TextPairs
 from mt.data.tokenizer import Vocabulary
-from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, PairCheck, SideSize
+from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, SideSize
 from mt.languages import written_without_spaces
 
 BLOCK_LINES = 4000
@@ -108,19 +108,29 @@ class PairCounts:
 
 def count_block(block: LineBlock, source_language: str, target_language: str) -> PairCounts:
     """Count one block."""
-    languages = {"source": source_language, "target": target_language}
-    findings = [_run_check(check, block, languages.get(check.side)) for check in CHECKS]
+    languages = source_language, target_language
+    pairs, findings = min(len(block.sources), len(block.targets)), []
+    for check in CHECKS:
+        if check.side == "pair":
+            lines = [n for n, source, target in block.numbered() if check.matches(source, target)]
+        else:
+            side = ("source", "target").index(check.side)
+            language = languages[side]
+            lines = [n for n, *pair in block.numbered() if check.matches(pair[side], language)]
+        shown = tuple(lines[:MAX_LINES_SHOWN])
+        findings.append(Finding(check.kind, check.side, len(lines), pairs, shown))
     return PairCounts(_count_side(block.sources), _count_side(block.targets), tuple(findings))
 
 
 def sum_counts(blocks: Iterable[PairCounts]) -> PairCounts:
     """Sum the counts of consecutive blocks; the hashes take 32 bytes a pair."""
-    parts = list(blocks)
-    return PairCounts(
-        _sum_sides([part.source for part in parts]),
-        _sum_sides([part.target for part in parts]),
-        tuple(map(_sum_findings, *(part.findings for part in parts))),
-    )
+    parts, findings = list(blocks), []
+    for same in zip(*(part.findings for part in parts), strict=True):
+        lines = tuple(line for finding in same for line in finding.lines)[:MAX_LINES_SHOWN]
+        total, of = sum(finding.count for finding in same), sum(finding.of for finding in same)
+        findings.append(replace(same[0], count=total, of=of, lines=lines))
+    sources, targets = [part.source for part in parts], [part.target for part in parts]
+    return PairCounts(_sum_sides(sources), _sum_sides(targets), tuple(findings))
 
 
 def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: str) -> Fertility:
@@ -135,23 +145,6 @@ def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: st
     words = None if written_without_spaces(language) else sum(len(line.split()) for line in lines)
     ranked = sorted(lost.items(), key=lambda item: (-item[1], item[0]))
     return Fertility(tokens, sum(map(len, lines)), words, tuple(ranked))
-
-
-def _run_check(check: PairCheck, block: LineBlock, language: str | None) -> Finding:
-    """Run a check of pairs if `language` is None, else of the texts of its side."""
-    if language is None:
-        lines = [n for n, source, target in block.numbered() if check.matches(source, target)]
-    else:
-        side = ("source", "target").index(check.side)
-        lines = [n for n, *pair in block.numbered() if check.matches(pair[side], language)]
-    pairs = min(len(block.sources), len(block.targets))
-    return Finding(check.kind, check.side, len(lines), pairs, tuple(lines[:MAX_LINES_SHOWN]))
-
-
-def _sum_findings(*parts: Finding) -> Finding:
-    lines = tuple(line for part in parts for line in part.lines)[:MAX_LINES_SHOWN]
-    total, of = sum(part.count for part in parts), sum(part.of for part in parts)
-    return replace(parts[0], count=total, of=of, lines=lines)
 
 
 def _count_side(lines: Sequence[str]) -> SideCounts:

@@ -129,7 +129,17 @@ class TextChecks:
     ) -> None:
         """Refuse texts that do not belong together or differ in form."""
         texts = [hypotheses, *references, *([sources] if sources else [])]
-        self._check_lengths(texts)
+        first = texts[0]
+        for text in texts[1:]:
+            if len(text.lines) != len(first.lines):
+                self.refuse(
+                    "line-counts",
+                    f"{first.name} has {len(first.lines)} lines, {text.name} has "
+                    f"{len(text.lines)}: line N of one must answer line N of the other",
+                )
+        for text in texts:
+            if not text.lines:
+                raise DataError(f"{text.name}: is empty, there is nothing to score")
         _note_blank_lines(references)
         _note_scripts([hypotheses, *references], language)
         self._check_differs("references", "hypotheses", hypotheses, references)
@@ -191,19 +201,6 @@ class TextChecks:
                     f"{sources.name} is in the target language `{language}`, {other.name} is not: "
                     "the sides are swapped",
                 )
-
-    def _check_lengths(self, texts: Sequence[ScoredText]) -> None:
-        first = texts[0]
-        for text in texts[1:]:
-            if len(text.lines) != len(first.lines):
-                self.refuse(
-                    "line-counts",
-                    f"{first.name} has {len(first.lines)} lines, {text.name} has "
-                    f"{len(text.lines)}: line N of one must answer line N of the other",
-                )
-        for text in texts:
-            if not text.lines:
-                raise DataError(f"{text.name}: is empty, there is nothing to score")
 
     def _check_differs(
         self, reason: str, side: str, text: ScoredText, references: Sequence[ScoredText]

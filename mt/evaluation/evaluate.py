@@ -20,12 +20,7 @@ from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once
-from mt.evaluation.passport import (
-    InputPath,
-    list_model_files,
-    passport_beside,
-    write_passport,
-)
+from mt.evaluation.passport import InputPath, list_model_files, passport_beside, write_passport
 from mt.evaluation.run_info import (
     choose_split,
     read_config,
@@ -188,7 +183,12 @@ def evaluate_run(
         resamples=job.resamples,
     )
     seconds = time.perf_counter() - started_at
-    _log_notes(translations)
+    noted = [line for line in translations if line.notes]
+    for line in noted[:_MAX_LOGGED_LINES]:
+        log_notes(line)
+    if len(noted) > _MAX_LOGGED_LINES:
+        more = len(noted) - _MAX_LOGGED_LINES
+        _logger.warning("and %d more such lines of %d", more, len(translations))
     path = opened.output(".hypotheses.txt")
     hypotheses = _write_lines(path, texts)
     checks.check_made(hypotheses, opened.references, language=language)
@@ -411,12 +411,3 @@ def evaluate_files(
 def _write_lines(path: Path, lines: Sequence[str]) -> ScoredText:
     write_text(path, "".join(f"{line}\n" for line in lines))
     return ScoredText(str(path), lines)
-
-
-def _log_notes(translations: Sequence[Translation]) -> None:
-    noted = [translation for translation in translations if translation.notes]
-    for translation in noted[:_MAX_LOGGED_LINES]:
-        log_notes(translation)
-    if len(noted) > _MAX_LOGGED_LINES:
-        more = len(noted) - _MAX_LOGGED_LINES
-        _logger.warning("and %d more such lines of %d", more, len(translations))

@@ -27,11 +27,7 @@ from sentencepiece import SentencePieceProcessor
 from tqdm import tqdm
 
 from mt.config.decoding import MEANT_TOKENIZERS
-from mt.data.filters import (
-    can_be_judged,
-    in_other_language,
-    model_version,
-)
+from mt.data.filters import can_be_judged, in_other_language, model_version
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
@@ -309,7 +305,16 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     if message := describe_country(target_language):
         raise UserError(f"target language {message}")
     if tokenizer == "auto":
-        tokenizer = TOKENIZER_BY_LANGUAGE.get(_checked_language(target_language), "13a")
+        if not target_language:
+            raise UserError(
+                "the target language is missing: BLEU counts words, and their boundaries depend on "
+                "the language (`zh` for Chinese); the wrong one changes BLEU by tens of points"
+            )
+        if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", target_language):
+            raise UserError(
+                f"target language `{target_language}` is not a language code such as `de` or `zh`"
+            )
+        tokenizer = TOKENIZER_BY_LANGUAGE.get(base_language(target_language), "13a")
         if tokenizer in _SENTENCEPIECE:
             is_usable = written_without_spaces(target_language) and not why_missing(tokenizer)
             tokenizer = tokenizer if is_usable else "13a"
@@ -386,18 +391,6 @@ def is_better_than_chance(
         drawn = np.bincount(random.integers(len(counts), size=len(counts)), minlength=len(counts))
         wins += score(drawn @ counts) > score(drawn @ other)
     return wins > (1 - level / 2) * _SAMPLES
-
-
-def _checked_language(language: str) -> str:
-    """Return `base_language`; raise UserError for an invalid code."""
-    if not language:
-        raise UserError(
-            "the target language is missing: BLEU counts words, and their boundaries depend on "
-            "the language (`zh` for Chinese); the wrong one changes BLEU by tens of points"
-        )
-    if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", language):
-        raise UserError(f"target language `{language}` is not a language code such as `de` or `zh`")
-    return base_language(language)
 
 
 def _bleu(tokenizer: str) -> BLEU:

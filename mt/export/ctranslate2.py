@@ -192,7 +192,21 @@ def _compute_encodings(stack: _Stack) -> Array | None:
 
 def _fill_layer(layer: Any, stack: _Stack, index: int, *, is_last: bool) -> None:
     _fill_attention(layer.self_attention, stack, f"{index}.self_attention.attention")
-    _fill_positions(layer.self_attention, stack, index)
+    config, tables = stack.config, f"{stack.side}_positional"
+    if config.positional == "relative":
+        rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder
+        for kind in ("keys", "values"):
+            table = stack.weights[f"{tables}.layers.{index}.{kind}"]
+            wide = _pad(_pad(table, _head_width(config), axis=1), rows, axis=0)
+            setattr(layer.self_attention, f"relative_position_{kind}", wide)
+    elif config.positional == "relative_bias":
+        layer.self_attention.relative_attention_bias = stack.weights[f"{tables}.table"]
+        layer.self_attention.relative_attention_max_distance = np.int32(MAX_DISTANCE)
+    elif config.positional == "alibi" and stack.side == "encoder":
+        layer.self_attention.relative_attention_bias = _build_encoder_alibi(
+            config.heads, stack.positions
+        )
+        layer.self_attention.relative_attention_max_distance = np.int32(4 * stack.positions)
     if stack.side == "decoder":
         _fill_attention(layer.attention, stack, f"{index}.cross_attention")
     _fill_feed_forward(layer.ffn, stack, f"{index}.feed_forward")
@@ -286,22 +300,6 @@ def _fill_feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
     else:
         _fill_linear(spec.linear_0, inner)
     _fill_linear(spec.linear_1, stack.linear(f"{name}.outer", reads_stream=False))
-
-
-def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, index: int) -> None:
-    config, tables = stack.config, f"{stack.side}_positional"
-    if config.positional == "relative":
-        rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder
-        for kind in ("keys", "values"):
-            table = stack.weights[f"{tables}.layers.{index}.{kind}"]
-            wide = _pad(_pad(table, _head_width(config), axis=1), rows, axis=0)
-            setattr(spec, f"relative_position_{kind}", wide)
-    elif config.positional == "relative_bias":
-        spec.relative_attention_bias = stack.weights[f"{tables}.table"]
-        spec.relative_attention_max_distance = np.int32(MAX_DISTANCE)
-    elif config.positional == "alibi" and stack.side == "encoder":
-        spec.relative_attention_bias = _build_encoder_alibi(config.heads, stack.positions)
-        spec.relative_attention_max_distance = np.int32(4 * stack.positions)
 
 
 def _build_encoder_alibi(heads: int, positions: int) -> Array:

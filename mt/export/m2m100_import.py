@@ -161,7 +161,7 @@ class M2M100TokenizerSettings(FolderSettings):
         """Further special tokens in the order of their ids."""
         extra = self.extra_special_tokens
         named = self.additional_special_tokens or (extra if isinstance(extra, list) else ())
-        return [_content(token) for token in named]
+        return [str(token.get("content") if isinstance(token, dict) else token) for token in named]
 
 
 class TokenizerModel(FolderSettings):
@@ -182,10 +182,6 @@ class TokenizerFile(FolderSettings):
 
     added_tokens: tuple[AddedToken, ...] = ()
     model: TokenizerModel = TokenizerModel()
-
-
-def _content(token: Any) -> str:
-    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,10 +348,7 @@ def _read_entries(path: Path, special: dict[str, int]) -> dict[str, int]:
 
 
 def _read_added_tokens(
-    path: Path,
-    tokenizer: M2M100TokenizerSettings,
-    listing: TokenizerFile,
-    ids: dict[str, int],
+    path: Path, tokenizer: M2M100TokenizerSettings, listing: TokenizerFile, ids: dict[str, int]
 ) -> dict[str, int]:
     """Return the ids of language and mask tokens.
 

@@ -77,7 +77,24 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
         save_tensors(convert_tensors(finished.weights, finished.config.model), temporary)
     _write_tokenizer(finished, folder)
     write_json(folder / "generation_config.json", build_generation_settings(finished))
-    write_json(folder / "config.json", _config(finished))
+    model, tokenizer, data = finished.config.model, finished.tokenizer, finished.config.data
+    task = f"translation_{data.source_language}_to_{data.target_language}"
+    write_json(
+        folder / "config.json",
+        {
+            "architectures": ["MarianMTModel"],
+            "model_type": "marian",
+            "vocab_size": tokenizer.source_size,
+            "decoder_vocab_size": tokenizer.target_size,
+            "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+            "tie_word_embeddings": model.tie_embeddings != "none",
+            "static_position_embeddings": True,
+            **build_stack_settings(finished),
+            **_SPECIAL_IDS,
+            # Overrides the 4 beams of the translation pipeline of transformers 4.
+            "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
+        },
+    )
 
 
 SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
@@ -200,24 +217,6 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
             "clean_up_tokenization_spaces": False,
         },
     )
-
-
-def _config(finished: FinishedRun) -> dict[str, object]:
-    model, tokenizer, data = finished.config.model, finished.tokenizer, finished.config.data
-    task = f"translation_{data.source_language}_to_{data.target_language}"
-    return {
-        "architectures": ["MarianMTModel"],
-        "model_type": "marian",
-        "vocab_size": tokenizer.source_size,
-        "decoder_vocab_size": tokenizer.target_size,
-        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
-        "tie_word_embeddings": model.tie_embeddings != "none",
-        "static_position_embeddings": True,
-        **build_stack_settings(finished),
-        **_SPECIAL_IDS,
-        # Overrides the 4 beams of the translation pipeline of transformers 4.
-        "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
-    }
 
 
 def build_stack_settings(finished: FinishedRun) -> dict[str, object]:

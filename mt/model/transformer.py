@@ -246,12 +246,7 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
     def _attend_to_memory(
-        self,
-        x: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Mask,
-        cache: LayerCache | None = None,
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, cache: LayerCache | None = None
     ) -> Tensor:
         attention = self.cross_attention
         queries = attention.project_queries(x)

@@ -78,7 +78,18 @@ def compute_maps(
     """
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
-    source = _encode_source(translator, sentence)
+    try:
+        sentence.encode()
+    except UnicodeEncodeError:
+        raise UserError("the sentence is not valid UTF-8") from None
+    if not sentence.strip():
+        raise UserError("the sentence is blank; give one with words")
+    source = tokenizer.encode_source([sentence])[0]
+    if len(source) > translator.longest_source:
+        raise UserError(
+            f"the sentence has {len(source)} tokens, and the model takes up to "
+            f"{translator.longest_source}; give a shorter one"
+        )
     prefixes = [tokenizer.target_prefix]
     hypothesis = engine.translate_ids([source], translator.decoding, prefixes=prefixes)[0]
     target = [BOS, *hypothesis.ids, EOS]
@@ -106,22 +117,6 @@ def compute_maps(
         HeadMaps("decoder", "Decoder self-attention", decoder, predicted, inputs),
         HeadMaps("cross", "Cross-attention", recorded.cross[:, 0].numpy(), predicted, keys),
     ]
-
-
-def _encode_source(translator: Translator, sentence: str) -> list[int]:
-    try:
-        sentence.encode()
-    except UnicodeEncodeError:
-        raise UserError("the sentence is not valid UTF-8") from None
-    if not sentence.strip():
-        raise UserError("the sentence is blank; give one with words")
-    ids = translator.tokenizer.encode_source([sentence])[0]
-    if len(ids) > translator.longest_source:
-        raise UserError(
-            f"the sentence has {len(ids)} tokens, and the model takes up to "
-            f"{translator.longest_source}; give a shorter one"
-        )
-    return ids
 
 
 def _draw_maps(maps: HeadMaps, title: str) -> Figure:

@@ -206,7 +206,15 @@ def _draw_encodings(encodings: Sequence[Encoding], title: str) -> Figure:
         left.set_title(f"{encoding.owner}: values")
         _draw_table(figure, left, encoding.table)
         right.set_title(f"{encoding.owner}: by distance")
-        _draw_curves(right, encoding.curves)
+        right.set_prop_cycle(_LINE_STYLES)
+        for name, line in encoding.curves.lines.items():
+            right.plot(encoding.curves.offsets, line, label=name)
+        right.axvline(0, color=HIDDEN, zorder=0)
+        right.axhline(0, color=HIDDEN, zorder=0)
+        right.set(xlabel="offset (key position - query position)", ylabel=encoding.curves.unit)
+        if len(encoding.curves.lines) > 1:
+            # Beside the axes, where it hides no line.
+            right.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     return figure
 
 
@@ -226,15 +234,3 @@ def _draw_table(figure: Figure, axes: Axes, table: Table) -> None:
     axes.set(xlabel=table.columns + hidden, ylabel=table.rows)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(image, ax=axes, label=table.unit)
-
-
-def _draw_curves(axes: Axes, curves: Curves) -> None:
-    axes.set_prop_cycle(_LINE_STYLES)
-    for name, line in curves.lines.items():
-        axes.plot(curves.offsets, line, label=name)
-    axes.axvline(0, color=HIDDEN, zorder=0)
-    axes.axhline(0, color=HIDDEN, zorder=0)
-    axes.set(xlabel="offset (key position - query position)", ylabel=curves.unit)
-    if len(curves.lines) > 1:
-        # Beside the axes, where it hides no line.
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)

@@ -24,7 +24,6 @@ from mt.errors import UserError
 from mt.model.transformer import Transformer
 from mt.training.run_folder import peak_memory_mib
 
-BYTES_PER_NUMBER = 4
 TRAINING_FACTOR = 3
 """Backward takes two products for each one of forward: the gradient of each factor."""
 _SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
@@ -58,7 +57,13 @@ def count_parts(
         )
     parameters: Counter[str] = Counter()
     for path, parameter in model.named_parameters():
-        parameters[_name_part(path)] += parameter.numel()
+        stack, *inside = path.split(".")
+        part = "output layer" if stack == "output" else "norms and positions"
+        if sublayer := next(filter(inside.__contains__, _SUBLAYERS), None):
+            part = f"{stack} {sublayer.replace('_', '-')}"
+        elif stack.endswith("_embedding"):
+            part = "embeddings"
+        parameters[part] += parameter.numel()
     flops: Counter[str] = Counter()
     for path, by_operator in _count_flops(model, *lengths).get_flop_counts().items():
         count = sum(by_operator.values())
@@ -126,17 +131,6 @@ def _count_flops(model: Transformer, source: int, target: int) -> FlopCounterMod
     return counter
 
 
-def _name_part(path: str) -> str:
-    """Return the name of the part that a parameter belongs to."""
-    stack, *names = path.split(".")
-    for sublayer in _SUBLAYERS:
-        if sublayer in names:
-            return f"{stack} {sublayer.replace('_', '-')}"
-    if stack.endswith("_embedding"):
-        return "embeddings"
-    return "output layer" if stack == "output" else "norms and positions"
-
-
 SAMPLES = 9
 SAMPLE_SECONDS = 0.02
 """Minimum time of a sample, so that a busy machine slows samples as it slows training."""
@@ -167,28 +161,26 @@ def measure_matmul_rate(
     products: Iterable[MatrixProduct], device: torch.device, dtype: torch.dtype
 ) -> float:
     """Return the rate of the fastest product in FLOP/s, each the median of several samples."""
-    return max(_measure_rate(product, device, dtype) for product in products)
-
-
-def _measure_rate(product: MatrixProduct, device: torch.device, dtype: torch.dtype) -> float:
-    rows, inner, columns = product
-    matrices = {
-        "inputs": torch.randn(rows, inner, device=device, dtype=dtype),
-        "weight": torch.randn(columns, inner, device=device, dtype=dtype),
-        # One result for all calls: the first write to fresh memory is slower.
-        "result": torch.empty(rows, columns, device=device, dtype=dtype),
-    }
     statement, threads = "torch.mm(inputs, weight.T, out=result)", torch.get_num_threads()
 
     def read_clock() -> float:
         synchronize(device)
         return time.perf_counter()
 
-    names = {"torch": torch, **matrices}
-    timer = Timer(statement, timer=read_clock, globals=names, num_threads=threads)
-    count = max(1, round(SAMPLE_SECONDS / timer.timeit(1).mean))
-    seconds = statistics.median(timer.timeit(count).mean for _ in range(SAMPLES))
-    return 2 * rows * inner * columns / seconds
+    rates = []
+    for rows, inner, columns in products:
+        names = {
+            "torch": torch,
+            "inputs": torch.randn(rows, inner, device=device, dtype=dtype),
+            "weight": torch.randn(columns, inner, device=device, dtype=dtype),
+            # One result for all calls: the first write to fresh memory is slower.
+            "result": torch.empty(rows, columns, device=device, dtype=dtype),
+        }
+        timer = Timer(statement, timer=read_clock, globals=names, num_threads=threads)
+        count = max(1, round(SAMPLE_SECONDS / timer.timeit(1).mean))
+        seconds = statistics.median(timer.timeit(count).mean for _ in range(SAMPLES))
+        rates.append(2 * rows * inner * columns / seconds)
+    return max(rates)
 
 
 def synchronize(device: torch.device) -> None:

@@ -272,15 +272,14 @@ def _time_validation(trainer: Trainer) -> float:
     source, target = lengths.sum(axis=0, dtype=int).tolist()
     decoding = decoding.changed(max_length_ratio=target / source, max_length_extra=1)
     validator = replace(trainer.validator, data=part, decoding=decoding)
-    with trainer.learner.model.output.register_forward_hook(_forbid_eos):
+
+    def forbid_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
+        logits[..., EOS] = float("-inf")  # so that each translation reaches its length limit
+        return logits
+
+    with trainer.learner.model.output.register_forward_hook(forbid_eos):
         seconds = _time(trainer, validator.run)
     return seconds * float(target / lengths[sample, TARGET].sum())
-
-
-def _forbid_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
-    """Set the logit of EOS to -inf, so that each translation reaches its length limit."""
-    logits[..., EOS] = float("-inf")
-    return logits
 
 
 def _time(trainer: Trainer, work: Callable[[], object]) -> float:

@@ -87,7 +87,9 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
         _check_existing(location)
         sides.append(location)
         if len(sides) == 2:
-            corpora.append(_pair_texts(*sides))
+            (name, left), (_, right) = map(_split_language, sides)
+            section = _validate_section(source=sides[0], target=sides[1])
+            corpora.append(DetectedCorpus(section, name, " and ".join(sides), (left, right)))
             sides = []
     if sides:
         raise DataError(
@@ -100,7 +102,16 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
 def _detect_single(location: str) -> DetectedCorpus | None:
     """Return the corpus of a single file, folder or dataset; None for a text file."""
     if location.startswith("hub:"):
-        return _detect_hub(location)
+        parts = _HUB.fullmatch(location)
+        if parts is None or not _COMMIT.fullmatch(parts["revision"] or ""):
+            raise DataError(
+                f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 "
+                "hexadecimal digits, so that the config always reads the same rows"
+            )
+        keys = {key: value for key, value in parts.groupdict().items() if value is not None}
+        return DetectedCorpus(
+            _validate_section(format="hub", **keys), parts["name"].partition("/")[2], location
+        )
     bare = _strip_compression(location)
     if kind := _FORMATS.get(bare.suffix.lower()):
         _check_existing(location)
@@ -111,25 +122,6 @@ def _detect_single(location: str) -> DetectedCorpus | None:
             _validate_section(format="folder", path=location), folder.resolve().name, location
         )
     return None
-
-
-def _detect_hub(location: str) -> DetectedCorpus:
-    parts = _HUB.fullmatch(location)
-    if parts is None or not _COMMIT.fullmatch(parts["revision"] or ""):
-        raise DataError(
-            f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 hexadecimal "
-            "digits, so that the config always reads the same rows"
-        )
-    keys = {key: value for key, value in parts.groupdict().items() if value is not None}
-    return DetectedCorpus(
-        _validate_section(format="hub", **keys), parts["name"].partition("/")[2], location
-    )
-
-
-def _pair_texts(source: str, target: str) -> DetectedCorpus:
-    (name, left), (_, right) = _split_language(source), _split_language(target)
-    section = _validate_section(source=source, target=target)
-    return DetectedCorpus(section, name, f"{source} and {target}", (left, right))
 
 
 def _validate_section(**keys: str) -> Source:

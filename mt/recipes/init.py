@@ -24,13 +24,7 @@ from pydantic import ValidationError
 
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
-from mt.config.data import (
-    CleaningConfig,
-    HeldOutSource,
-    MixtureSource,
-    TextSource,
-    TsvSource,
-)
+from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource, TsvSource
 from mt.config.loading import dump_yaml
 from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
@@ -61,11 +55,7 @@ from mt.recipes.detection import (
     make_section,
 )
 from mt.training.loader import heaviest
-from mt.training.resolve import (
-    AutoSettings,
-    Setting,
-    resolve,
-)
+from mt.training.resolve import AutoSettings, Setting, resolve
 from mt.training.resources import estimate_memory
 from mt.training.setup import count_parameters
 
@@ -197,19 +187,33 @@ def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
         evidence = ", identified by the text; --source-language and --target-language set others"
     _logger.info("languages: %s to %s%s", *languages, evidence)
 
-    def section(corpus: DetectedCorpus) -> Source:
-        return _orient(corpus, languages, is_given=is_given)
+    def orient(corpus: DetectedCorpus) -> Source:
+        """Return the section with the sides of text files and columns in the direction."""
+        section, suffixes = corpus.section, corpus.suffixes
+        if isinstance(section, TextSource) and suffixes == languages[::-1]:
+            return section.changed(source=section.target, target=section.source)
+        if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
+            columns = section.columns[::-1]
+            _logger.info("%s: column %d is the source side", corpus.description, columns[0])
+            return section.changed(columns=columns)
+        for code, language in zip(suffixes, languages, strict=True):
+            if code and base_language(code) != base_language(language) and not is_given:
+                raise DataError(
+                    f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
+                    f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
+                )
+        return make_section(corpus, languages)
 
     names = ["test"] if len(tests) == 1 else _make_names(tests, taken={"train", "valid"})
-    sections = [section(corpus) for corpus in train]
+    sections = [orient(corpus) for corpus in train]
     only, *others = sections
     mixture = dict(zip(_make_names(train), sections, strict=True))
     return DataConfig(
         source_language=languages[0],
         target_language=languages[1],
         train=MixtureSource(corpora=mixture) if others else only,
-        valid=section(valid[0]) if valid else HeldOutSource(held_out=1),
-        tests={name: section(corpus) for name, corpus in zip(names, tests, strict=True)},
+        valid=orient(valid[0]) if valid else HeldOutSource(held_out=1),
+        tests={name: orient(corpus) for name, corpus in zip(names, tests, strict=True)},
     )
 
 
@@ -220,27 +224,6 @@ def _make_names(corpora: Sequence[DetectedCorpus], *, taken: Collection[str] = (
         candidates = (name if index == 1 else f"{name}-{index}" for index in count(1))
         names.append(next(new for new in candidates if new not in {*names, *taken}))
     return names
-
-
-def _orient(corpus: DetectedCorpus, languages: tuple[str, str], *, is_given: bool) -> Source:
-    """Return the section of a corpus, with the sides of text files and columns in the direction.
-
-    Raises DataError if the corpus is in other languages, unless the direction `is_given`.
-    """
-    section, suffixes = corpus.section, corpus.suffixes
-    if isinstance(section, TextSource) and suffixes == languages[::-1]:
-        return section.changed(source=section.target, target=section.source)
-    if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
-        columns = section.columns[::-1]
-        _logger.info("%s: column %d is the source side", corpus.description, columns[0])
-        return section.changed(columns=columns)
-    for code, language in zip(suffixes, languages, strict=True):
-        if code and base_language(code) != base_language(language) and not is_given:
-            raise DataError(
-                f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
-                f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
-            )
-    return make_section(corpus, languages)
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,14 @@ def judge_results(results: Sequence[SplitResult], *, seed_tolerance: float = 0.0
     """
     head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2", "sentences")
     table = align_columns([head, *(result.cells() for result in results)], right=[2, 4, 5, 6])
-    parts = [table, _list_signatures(results)]
+    splits: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        bleu, chrf = result.evaluation.bleu, result.evaluation.chrf
+        for name, score in (("BLEU", bleu), ("chrF2", chrf), ("nearest copy", result.nearest)):
+            if score:
+                splits.setdefault((name, score.signature), []).append(result.split)
+    signatures = [(*key, ", ".join(names)) for key, names in splits.items()]
+    parts = [table, align_columns(signatures)]
     if any(result.nearest for result in results):
         parts.append(
             "nearest copy: BLEU of copying the translation of the most similar training sentence; "
@@ -163,9 +170,9 @@ def judge_results(results: Sequence[SplitResult], *, seed_tolerance: float = 0.0
         parts.append("no band set: the recipe has no expected scores")
     comparisons = [
         f"{result.split}: "
-        + compare_with_published(score, result.evaluation.bleu, seed_tolerance=seed_tolerance)
+        + compare_with_published(published, result.evaluation.bleu, seed_tolerance=seed_tolerance)
         for result in results
-        for score in result.published
+        for published in result.published
     ]
     return Verdict("\n\n".join([*parts, "\n".join(comparisons)]).rstrip(), passed=not failed)
 
@@ -202,13 +209,3 @@ def _protocol_difference(protocol: str, signature: str) -> str | None:
     if forced := measured.get("forced"):
         return f"the score here is forced (`{forced}`)"
     return None
-
-
-def _list_signatures(results: Sequence[SplitResult]) -> str:
-    splits: dict[tuple[str, str], list[str]] = {}
-    for result in results:
-        bleu, chrf = result.evaluation.bleu, result.evaluation.chrf
-        for name, score in (("BLEU", bleu), ("chrF2", chrf), ("nearest copy", result.nearest)):
-            if score:
-                splits.setdefault((name, score.signature), []).append(result.split)
-    return align_columns([(*key, ", ".join(names)) for key, names in splits.items()])

@@ -191,19 +191,15 @@ class Batcher:
         results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
         # Requests without links do not wait for those of others.
         for request, own in sorted(results, key=lambda result: result[0].options.links):
-            self._answer(request, own)
-
-    def _answer(self, request: _PendingRequest, translations: Sequence[Translation]) -> None:
-        """Add answers to a request, and resolve its future once all lines are answered."""
-        try:
-            wants_links = request.options.links
-            links = self.translator.find_links(translations) if wants_links else ()
-            request.answers += map(LineAnswer, translations, links or itertools.repeat(None))
-        except Exception:
-            _logger.exception("the aligned words of a request could not be found")
-            _fail(request, FAILED)
-        if len(request.answers) == len(request.lines) and _claim(request):
-            request.future.set_result(request.answers)
+            try:
+                wants_links = request.options.links
+                links = self.translator.find_links(own) if wants_links else ()
+                request.answers += map(LineAnswer, own, links or itertools.repeat(None))
+            except Exception:
+                _logger.exception("the aligned words of a request could not be found")
+                _fail(request, FAILED)
+            if len(request.answers) == len(request.lines) and _claim(request):
+                request.future.set_result(request.answers)
 
 
 def _fail(request: _PendingRequest, answer: tuple[int, str]) -> None:

@@ -97,23 +97,19 @@ class Access:
         is_own_page = request.headers.get("sec-fetch-site") == "same-origin"
         own_host = request.headers.get("host", "").lower()
         is_other = not is_own_page and origin.partition("://")[2].lower() != own_host
-        if is_other or not (self.keys or self._is_own_name(own_host)):
-            message = "pages of this origin may not use the server; see `mt serve --allow-origin`"
-            raise HTTPException(403, message)
-
-    def _is_own_name(self, host: str) -> bool:
-        """Return True for a host that no stranger can point at this machine (DNS rebinding).
-
-        These are addresses, names without a dot, names of a local network, and allowed origins.
-        """
-        name = urlsplit(f"//{host}").hostname or ""
-        own = {urlsplit(origin).hostname for origin in self.origins} | {self.host}
-        return (
+        # A host that no stranger can point at this machine (DNS rebinding): an address, a name
+        # without a dot or of a local network, an allowed origin.
+        name = urlsplit(f"//{own_host}").hostname or ""
+        own = {urlsplit(allowed).hostname for allowed in self.origins} | {self.host}
+        is_own_name = (
             _ADDRESS.fullmatch(name) is not None
             or "." not in name.rstrip(".")
             or name.endswith(_LOCAL_NAMES)
             or name in own
         )
+        if is_other or not (self.keys or is_own_name):
+            message = "pages of this origin may not use the server; see `mt serve --allow-origin`"
+            raise HTTPException(403, message)
 
     def check_key(self, request: Request, *, missing: int, field: str | None = None) -> None:
         """Raise HTTPException unless the header or the field `api_key` has a key of the server.
@@ -160,20 +156,17 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
                 f"--allow-origin {origin}: an origin is a scheme and a host, with a port if "
                 "needed, as in `https://example.org`"
             )
-    keys = _read_keys(key_file) if key_file else ()
-    return Access(keys, tuple(origin.lower() for origin in origins))
-
-
-def _read_keys(path: Path) -> tuple[bytes, ...]:
-    with require_file(path).open("rb") as file:
-        lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
-    for position, line in enumerate(lines, start=1):
-        if line and not _KEY.fullmatch(line):
-            expected = "a key has ASCII characters without spaces"
-            raise UserError(f"{path}: line {position} is not a key: {expected}")
-    if not any(lines):
-        raise UserError(f"{path}: has no API key; write one per line")
-    return tuple(filter(None, lines))
+    lines: list[bytes] = []
+    if key_file:
+        with require_file(key_file).open("rb") as file:
+            lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
+        for position, line in enumerate(lines, start=1):
+            if line and not _KEY.fullmatch(line):
+                expected = "a key has ASCII characters without spaces"
+                raise UserError(f"{key_file}: line {position} is not a key: {expected}")
+        if not any(lines):
+            raise UserError(f"{key_file}: has no API key; write one per line")
+    return Access(tuple(filter(None, lines)), tuple(origin.lower() for origin in origins))
 
 
 async def receive_body(request: Request, limits: Limits) -> Request:

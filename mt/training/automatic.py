@@ -242,11 +242,12 @@ def choose_regularization(
     smoothing = _look_up(LABEL_SMOOTHING, pairs)
     # R-Drop compares two passes with different dropout.
     dropout = max(_look_up(DROPOUT, passes), R_DROP_DROPOUT if training.r_drop else 0.0)
+    origin = "measured" if passes < _MEASURED_PASSES else "published practice"
     decay = (WEIGHT_DECAY, "smaller weights learn more from each update, measured")
     if training.precision == "pure_bf16":
         decay = (0.0, "its steps are too small for bf16")
     return {
-        "model.dropout": (dropout, explain_dropout(passes)),
+        "model.dropout": (dropout, f"about {passes:.2g} passes over the corpus, {origin}"),
         "training.label_smoothing": (smoothing, "more for few pairs"),
         "training.weight_decay": decay,
     }
@@ -299,14 +300,6 @@ def like_width(width: int, pairs: int) -> Size:
     return (same or wide[:1])[-1]
 
 
-def explain_model(forecast: Forecast, parameters: int, width: int) -> str:
-    """Return the reason for the size of a model, and its origin."""
-    size = (
-        f"{parameters / 1e6:.2g} million parameters for {forecast.tokens / 1e6:.2g} million tokens"
-    )
-    return f"{size}, {source_of_width(width)}"
-
-
 def explain_update(forecast: Forecast) -> str:
     """Return the reason for the size of an update, and its origin."""
     reason = f"grows with the square root of {forecast.tokens / 1e6:.2g} million tokens"
@@ -314,12 +307,6 @@ def explain_update(forecast: Forecast) -> str:
         reason += ", larger to keep the device busy"
     is_measured = forecast.update_tokens <= _MEASURED_UPDATE
     return f"{reason}, {'measured' if is_measured else 'towards published sizes'}"
-
-
-def explain_dropout(passes: float) -> str:
-    """Return the reason for a dropout, and its origin."""
-    origin = "measured" if passes < _MEASURED_PASSES else "published practice"
-    return f"about {passes:.2g} passes over the corpus, {origin}"
 
 
 def source_of_width(width: int) -> str:
@@ -361,14 +348,12 @@ def choose_coverage(texts: Sequence[Counter[str]], vocabulary: int) -> tuple[flo
     It is the largest that leaves enough of a vocabulary of some tokens for words.
     """
     room = min(CHARACTER_SHARE * vocabulary, vocabulary - _OTHER_TOKENS)
+    # Characters of the texts by number of the most frequent ones.
+    sums = [np.cumsum(np.sort(np.array([*text.values(), 1]))[::-1]) for text in texts]
     for coverage in COVERAGES:
-        needed = max(_characters_needed(text, coverage) for text in texts)
+        shares = [coverage * text.total() for text in texts]
+        counts = [np.searchsorted(*pair) for pair in zip(sums, shares, strict=True)]
+        needed = 1 + int(max(counts))
         if needed <= room:
             break
     return coverage, needed
-
-
-def _characters_needed(characters: Counter[str], coverage: float) -> int:
-    """Return how many of the most frequent characters make up a share of a text."""
-    counts = np.sort(np.array([*characters.values(), 1]))[::-1]
-    return int(np.searchsorted(np.cumsum(counts), coverage * characters.total())) + 1

@@ -16,7 +16,6 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,13 +29,7 @@ from mt.decoding.load import read_tensors
 from mt.errors import RunError
 from mt.files import hash_file, name_errors, read_json, sync, sync_folder, write_json
 from mt.model.weights import average_tensors, load_parameters, parameter_tensors
-from mt.runs import (
-    CHECKPOINT_MANIFEST,
-    CHECKPOINT_STATE,
-    WEIGHTS_FILE,
-    ListedFile,
-    read_manifest,
-)
+from mt.runs import CHECKPOINT_MANIFEST, CHECKPOINT_STATE, WEIGHTS_FILE, ListedFile, read_manifest
 from mt.training.state import TrainState
 from mt.training.step import Learner
 
@@ -81,8 +74,22 @@ class Checkpoints:
         if not self.folder.is_dir():
             self.folder.mkdir()  # without its parents: a removed run folder must not reappear
             sync_folder(self.folder.parent)
-        self._settle()
-        self._require_space([tensor for tensors in files.values() for tensor in tensors.values()])
+        # A killed program may have left a valid checkpoint unnamed, and partial ones.
+        for path in [*self.folder.glob(".*")]:
+            if _NAME.fullmatch(path.name):
+                if _damage(path):
+                    _discard(path)
+                else:
+                    self._rename(path)
+        stored = [tensor for tensors in files.values() for tensor in tensors.values()]
+        needed = sum(tensor.nbytes + _BYTES_PER_TENSOR for tensor in stored) + _OTHER_BYTES
+        usage = shutil.disk_usage(self.folder)
+        if usage.total and usage.free < needed:  # some file systems report no sizes
+            raise RunError(
+                f"{self.folder}: too little space on the disk: a checkpoint needs "
+                f"{needed / 2**20:,.1f} MiB, {usage.free / 2**20:,.1f} MiB are free; free some "
+                "space and run the same command again"
+            )
         temporary = self._unnamed(state.update)
         with name_errors(self._named(state.update), instead_of=temporary):
             try:
@@ -92,22 +99,26 @@ class Checkpoints:
                     sync(temporary / name)
                 scale = learner.precision.scaler.state_dict()
                 write_json(temporary / STATE, {"state": state.as_json(), "scaler": scale})
-                listed = {name: _entry(temporary / name) for name in (*files, STATE)}
-                _write_manifest(temporary, listed)
+                written = {name: temporary / name for name in (*files, STATE)}
+                entries = {
+                    name: ListedFile(path.stat().st_size, hash_file(path))
+                    for name, path in written.items()
+                }
+                _write_manifest(temporary, entries)
                 sync_folder(self.folder)
             except BaseException:
                 _discard(temporary)
                 raise
             self._rename(temporary)
 
-    def resume(self, learner: Learner, among: Iterable[int] | None = None) -> TrainState | None:
+    def resume(self, learner: Learner) -> TrainState | None:
         """Load the newest valid checkpoint into `learner`; return None without checkpoints.
 
-        `among` restricts the choice to some updates. Damaged checkpoints are skipped with a
-        warning. Raises RunError where none is left, or for a state of another version of mt.
+        Damaged checkpoints are skipped with a warning. Raises RunError where none is left, or for a
+        state of another version of mt.
         """
         problems = []
-        for update in sorted(self.updates() if among is None else among, reverse=True):
+        for update in reversed(self.updates()):
             path = self.path(update)
             if problem := _damage(path):
                 problems.append(f"{path}: the checkpoint is damaged ({problem})")
@@ -168,30 +179,11 @@ class Checkpoints:
     def _unnamed(self, update: int) -> Path:
         return self.folder / f".update-{update:09d}"
 
-    def _settle(self) -> None:
-        """Rename the valid checkpoint that a killed program left unnamed; delete partial ones."""
-        for path in [*self.folder.glob(".*")]:
-            if _NAME.fullmatch(path.name):
-                if _damage(path):
-                    _discard(path)
-                else:
-                    self._rename(path)
-
     def _rename(self, unnamed: Path) -> None:
         path = unnamed.with_name(unnamed.name.removeprefix("."))
         _discard(path)
         unnamed.rename(path)
         sync_folder(self.folder)
-
-    def _require_space(self, tensors: list[Tensor]) -> None:
-        needed = sum(tensor.nbytes + _BYTES_PER_TENSOR for tensor in tensors) + _OTHER_BYTES
-        usage = shutil.disk_usage(self.folder)
-        if usage.total and usage.free < needed:  # some file systems report no sizes
-            raise RunError(
-                f"{self.folder}: too little space on the disk: a checkpoint needs "
-                f"{needed / 2**20:,.1f} MiB, {usage.free / 2**20:,.1f} MiB are free; free some "
-                "space and run the same command again"
-            )
 
 
 def is_valid(path: Path) -> bool:
@@ -270,10 +262,6 @@ def _load(path: Path, learner: Learner) -> TrainState:
 
 
 # The manifest.
-
-
-def _entry(path: Path) -> ListedFile:
-    return ListedFile(path.stat().st_size, hash_file(path))
 
 
 def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:

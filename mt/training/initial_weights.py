@@ -100,8 +100,11 @@ def load_initial_weights(
             if relative in former.tags and tag not in former.tags:
                 rows[side][new.tags[tag]] = FormerRow(tag, (former.tags[relative],), is_new=True)
     for name, side in _ROWS.items():
-        if name in weights:
-            weights[name] = _mean_rows(weights[name], rows[side])
+        if name in weights:  # each row is the mean of its former rows
+            sizes = [len(row.ids) for row in rows[side]]
+            starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
+            ids = torch.tensor([index for row in rows[side] for index in row.ids])
+            weights[name] = F.embedding_bag(ids, weights[name], starts, mode="mean")
     load_parameters(model, weights, str(run.folder))
     origin = f"begins with the weights of {run.folder}"
     counts = {side: _row_counts(mapped) for side, mapped in rows.items()}
@@ -183,14 +186,6 @@ def read_initial_run(
             near = did_you_mean(tag, tags)
             raise RunError(f"`training.init_tags`: `tokenizer.tags` does not name `{tag}`{near}")
     return finished
-
-
-def _mean_rows(matrix: Tensor, rows: list[FormerRow]) -> Tensor:
-    """Return [V D]: each row is the mean of its former rows in `matrix`."""
-    counts = [len(row.ids) for row in rows]
-    starts = torch.tensor([0, *counts[:-1]]).cumsum(0)
-    ids = torch.tensor([index for row in rows for index in row.ids])
-    return F.embedding_bag(ids, matrix, starts, mode="mean")
 
 
 def _row_counts(rows: list[FormerRow]) -> str:

@@ -164,7 +164,18 @@ class BatchFitter:
                 self.tokens = size
                 if size == self.longest:
                     break
-                fits = self._heaviest_fits(epoch)
+                try:
+                    self._add_gradients([self._heaviest_batch(epoch).to(self.device)])
+                    fits = True
+                except (BatchTooLarge, RuntimeError) as error:
+                    if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                        raise
+                    fits = False
+                self.learner.optimizer.zero_grad(set_to_none=True)
+                if not fits and self.device.type == "cuda":
+                    # The next attempt, and the measured peak, begin without the blocks of this one.
+                    torch.cuda.empty_cache()
+                    torch.cuda.reset_peak_memory_stats(self.device)
                 if not self.world.all_reduce_max(int(not fits)):
                     break
             self.progress.print_line(f"batches of at most {self.tokens:,} tokens, padding included")
@@ -224,22 +235,6 @@ class BatchFitter:
             update=update,
         )
         return batch.halves()
-
-    def _heaviest_fits(self, epoch: int) -> bool:
-        """Return whether this rank can compute the gradients of the heaviest batch."""
-        try:
-            self._add_gradients([self._heaviest_batch(epoch).to(self.device)])
-            fits = True
-        except (BatchTooLarge, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
-                raise
-            fits = False
-        self.learner.optimizer.zero_grad(set_to_none=True)
-        if not fits and self.device.type == "cuda":
-            # The next attempt, and the measured peak, begin without the blocks of this one.
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(self.device)
-        return fits
 
     def _heaviest_batch(self, epoch: int) -> Batch:
         """Return the heaviest batch of an epoch, on the host."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -77,15 +76,6 @@ def should_compile(
     if not (is_long and has_tools):
         return False
     return torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
-
-
-def should_guide(training: TrainingConfig, device: torch.device) -> bool:
-    """Return whether a new model is trained with guided alignment by default.
-
-    It is measured on CPUs alone, and a compiled model cannot have it.
-    """
-    excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
-    return device.type == "cpu" and not excludes_it
 
 
 def _compiler() -> str:
@@ -293,8 +283,20 @@ class TranslationTable:
 
 def learn_table(store: PairStore) -> TranslationTable:
     """Learn a table from an even sample of the pairs of a store, by EM from equal values."""
-    sources, targets, tokens = _cells(store)
-    keys, cells = np.unique(sources << 32 | targets, return_inverse=True)
+    lengths = store.lengths.astype(np.int64)
+    step = max(1, -(-int((lengths[:, 0] * (lengths[:, 1] - 1)).sum()) // _MOST_CELLS))
+    # Source id, target id and number of the target token for each pair of tokens.
+    of_source, of_target, of_token, count = [], [], [], 0
+    for example in store.examples(range(0, len(store), step)):
+        source = np.concatenate(([_NULL], example.source[:-1])).astype(np.int64)
+        target = example.target[:-1].astype(np.int64)
+        of_source.append(np.tile(source, len(target)))
+        of_target.append(np.repeat(target, len(source)))
+        of_token.append(np.repeat(np.arange(count, count + len(target)), len(source)))
+        count += len(target)
+    tokens = np.concatenate(of_token)
+    pairs = np.concatenate(of_source) << 32 | np.concatenate(of_target)
+    keys, cells = np.unique(pairs, return_inverse=True)
     source_of_key = keys >> 32
     probabilities = np.ones(len(keys))
     for _ in range(_ITERATIONS):
@@ -305,21 +307,6 @@ def learn_table(store: PairStore) -> TranslationTable:
     return TranslationTable(
         torch.from_numpy(keys), torch.from_numpy(probabilities.astype(np.float32))
     )
-
-
-def _cells(store: PairStore) -> tuple[NDArray[np.int64], ...]:
-    """Return source id, target id and number of the target token for each pair of tokens."""
-    lengths = store.lengths.astype(np.int64)
-    cells = int((lengths[:, 0] * (lengths[:, 1] - 1)).sum())
-    sources, targets, tokens, count = [], [], [], 0
-    for example in store.examples(range(0, len(store), max(1, -(-cells // _MOST_CELLS)))):
-        source = np.concatenate(([_NULL], example.source[:-1])).astype(np.int64)
-        target = example.target[:-1].astype(np.int64)
-        sources.append(np.tile(source, len(target)))
-        targets.append(np.repeat(target, len(source)))
-        tokens.append(np.repeat(np.arange(count, count + len(target)), len(source)))
-        count += len(target)
-    return np.concatenate(sources), np.concatenate(targets), np.concatenate(tokens)
 
 
 class GuidedPass(nn.Module):

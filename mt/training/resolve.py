@@ -44,7 +44,6 @@ from mt.training.automatic import (
     choose_regularization,
     choose_warmup,
     expect_end,
-    explain_model,
     explain_update,
     like_width,
     limit_training,
@@ -57,7 +56,7 @@ from mt.training.automatic import (
 )
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
-from mt.training.objectives import should_compile, should_guide
+from mt.training.objectives import should_compile
 from mt.training.optimizer import choose_precision
 from mt.training.resources import MEASURED_PAIRS, training_speed
 from mt.training.setup import build_learner, count_parameters, most_updates, new_model
@@ -273,7 +272,12 @@ def resolve(
             section, _, name = key.partition(".")
             if section == "model":
                 settings.choose(key, getattr(shape, name), "as in `training.init_from`")
-    _choose_coverage(settings, statistics)
+    size, (source, target) = settings.value("tokenizer.vocabulary_size"), statistics.characters
+    is_joint = settings.value("tokenizer.vocabulary") == "joint"
+    sides = [source + target] if is_joint else [source, target]
+    coverage, needed = choose_coverage(sides, size)
+    reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
+    settings.choose("tokenizer.character_coverage", coverage, reason)
     _choose_updates(settings, statistics, device)
     return settings
 
@@ -299,15 +303,6 @@ def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
     else:
         algorithm, reason = "unigram", "a little better than BPE"
     settings.choose("tokenizer.algorithm", algorithm, reason)
-
-
-def _choose_coverage(settings: AutoSettings, corpus: CorpusStatistics) -> None:
-    size, (source, target) = settings.value("tokenizer.vocabulary_size"), corpus.characters
-    is_joint = settings.value("tokenizer.vocabulary") == "joint"
-    sides = [source + target] if is_joint else [source, target]
-    coverage, needed = choose_coverage(sides, size)
-    reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
-    settings.choose("tokenizer.character_coverage", coverage, reason)
 
 
 def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
@@ -340,8 +335,9 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
         best, chosen = model, size
     assert best is not None, "the first size needs no pairs"
     settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
-    reason = explain_model(settings.forecast, best.parameters, chosen.d_model)
-    _choose_shape(settings, chosen, reason)
+    sizes = best.parameters / 1e6, settings.forecast.tokens / 1e6
+    reason = "{:.2g} million parameters for {:.2g} million tokens, ".format(*sizes)
+    _choose_shape(settings, chosen, reason + source_of_width(chosen.d_model))
     regularization = choose_regularization(settings.given.training, corpus.pairs, settings.passes)
     for key, (value, reason) in regularization.items():
         settings.choose(key, value, reason)
@@ -532,7 +528,9 @@ def _choose_start(settings: AutoSettings, data: TrainingData, device: torch.devi
     if "training.schedule" in settings.open_keys and training.init_from is None:
         settings.choose("training.init_embeddings", "translations", reason)
         settings.choose("training.init_sublayers", "zero", "words come before their context")
-        if should_guide(training, device):
+        # Measured on CPUs alone; a compiled model cannot have it.
+        excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
+        if device.type == "cpu" and not excludes_it:
             settings.choose("training.guided_alignment", GUIDED_ALIGNMENT, reason)
     chosen = settings.config.training
     if chosen.guided_alignment or chosen.init_embeddings == "translations":

@@ -5,7 +5,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -211,7 +211,24 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
         unused = [f"decoding.{key}" for key in after if before[key] == after[key]]
         ended = ["training.budget"] if config.training.budget is None else []
         changed = find_differences(stored.flat(), config.flat())
-        folder.changes = _accepted_changes(folder, changed, (*_CHANGEABLE, *unused, *ended))
+        lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
+        free = tuple(f"{key}." for key in (*_CHANGEABLE, *unused, *ended))
+        fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
+        if fixed:
+            reason = ""
+            if any(line.startswith("decoding.") for line in fixed):
+                reason = "; validation ranks the checkpoints with these keys of `decoding`"
+            raise RunError(
+                f"{folder.path}: holds a run of another config ({'; '.join(fixed)}){reason}; "
+                "name another folder with --run"
+            )
+        ends = [lines[key] for key in _ENDS if key in lines]
+        if ends and not folder.checkpoints.updates():
+            raise RunError(
+                f"{folder.path}: holds a model, but no checkpoint to resume from "
+                f"({'; '.join(ends)}); name another folder with --run"
+            )
+        folder.changes = [*lines.values()]
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
@@ -268,29 +285,6 @@ def _end_by_budget(
     return {"training.max_updates": last}
 
 
-def _accepted_changes(
-    folder: RunFolder, changed: Mapping[str, tuple[object, object]], changeable: Iterable[str]
-) -> list[str]:
-    """Return a line for each changed key; raise RunError for a key that a run may not change."""
-    lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
-    free = tuple(f"{key}." for key in changeable)
-    fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
-    if fixed:
-        ranks = any(line.startswith("decoding.") for line in fixed)
-        reason = "; validation ranks the checkpoints with these keys of `decoding`" if ranks else ""
-        raise RunError(
-            f"{folder.path}: holds a run of another config ({'; '.join(fixed)}){reason}; "
-            "name another folder with --run"
-        )
-    ends = [lines[key] for key in _ENDS if key in lines]
-    if ends and not folder.checkpoints.updates():
-        raise RunError(
-            f"{folder.path}: holds a model, but no checkpoint to resume from ({'; '.join(ends)}); "
-            "name another folder with --run"
-        )
-    return [*lines.values()]
-
-
 def _holds_no_training(folder: RunFolder) -> bool:
     """Return True for an empty folder and for a run without a checkpoint.
 
@@ -321,26 +315,23 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
+    processor = platform.processor()
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        named = (line for line in text.splitlines() if line.startswith("model name"))
+        processor = next(named, f":{processor}").split(":", 1)[1].strip()
     return {
         "mt": __version__,
         "python": platform.python_version(),
         "packages": versions,
         "folder": str(Path.cwd()),  # relative paths of the config begin there
         "system": platform.platform(),
-        "processor": _processor_name(),
+        "processor": processor,
         "cpu_count": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": f"{device.type}{name}",
         "precision": precision,
     }
-
-
-def _processor_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def peak_memory_mib() -> float | None:

@@ -30,13 +30,7 @@ from mt.training.initial_weights import (
 )
 from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
-from mt.training.progress import (
-    Progress,
-    SilentProgress,
-    TensorBoard,
-    append_event,
-    describe_data,
-)
+from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner
@@ -128,11 +122,7 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
 
 
 def open_progress(
-    start: Start,
-    training: TrainingConfig,
-    folder: RunFolder,
-    data: TrainingData,
-    world: World,
+    start: Start, training: TrainingConfig, folder: RunFolder, data: TrainingData, world: World
 ) -> Progress:
     """Journal the start of a session, and return its progress with the first lines printed."""
     learner, state = start.learner, start.state

@@ -72,7 +72,10 @@ def train(config: Config, run: Path) -> str:
             score = folder.final_score(config.training) if world.is_main else None
             score = world.broadcast(score)
             if score is not None:
-                result = _report_finished(folder, score)
+                for change in folder.changes:
+                    _logger.info("changed since this run ended: %s", change)
+                    append_event(folder.metrics, "config", change=change)
+                result = f"finished already; {score}"
             else:
                 agree_on_folder(world, config.flat(), folder)
                 data = world.rank0_first(
@@ -93,14 +96,6 @@ def train(config: Config, run: Path) -> str:
                     result = Trainer(config, folder, data, world, interruption).run()
                 data.close()
     return f"{run}: {result}" if world.is_main else ""
-
-
-def _report_finished(folder: RunFolder, score: str) -> str:
-    """Log and journal the config changes of a run that had ended; return its result."""
-    for change in folder.changes:
-        _logger.info("changed since this run ended: %s", change)
-        append_event(folder.metrics, "config", change=change)
-    return f"finished already; {score}"
 
 
 class Trainer:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -212,3 +213,20 @@ def test_record_is_that_of_a_commit(record: Callable[..., list[str]], tmp_path: 
     shutil.rmtree(tmp_path / "tree" / ".git")
     with pytest.raises(UserError, match=r"tree: no git checkout; a record needs a commit"):
         record()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Yes, he said: “No!” (twice)", "Yes he said No twice"),
+        ("I don't know 3.14 or well-known a/b.", "I don't know 3.14 or well-known a/b"),
+        ("a - b", "a b"),
+        ("你好，世界。我来了！", "你好世界我来了"),
+        ("50% of A&B", "50% of A&B"),
+        ("¿Qué?", "Qué"),
+        ("...!", "...!"),
+        ("no  marks", "no marks"),
+    ],
+)
+def test_punctuation_is_removed_except_inside_words(script: Script, text: str, left: str) -> None:
+    assert script.load("robustness").without_punctuation(text, Random(1)) == left

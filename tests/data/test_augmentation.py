@@ -14,7 +14,6 @@ from mt.data.augmentation import (
     Noise,
     copied_text,
     with_typos,
-    without_punctuation,
 )
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, LeftOut, Rows
@@ -152,23 +151,6 @@ def test_long_rows_and_tags_are_kept() -> None:
     assert [upper.target[row][0] for row in range(len(PAIRS))] == [tag] * len(PAIRS)
     assert [upper.target[row][1] for row in range(len(PAIRS))] != [tag] * len(PAIRS)
     assert texts(upper)[0].source == PAIRS[0].source.upper()
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("Yes, he said: “No!” (twice)", "Yes he said No twice"),
-        ("I don't know 3.14 or well-known a/b.", "I don't know 3.14 or well-known a/b"),
-        ("a - b", "a b"),
-        ("你好，世界。我来了！", "你好世界我来了"),
-        ("50% of A&B", "50% of A&B"),
-        ("¿Qué?", "Qué"),
-        ("...!", "...!"),
-        ("no  marks", "no marks"),
-    ],
-)
-def test_punctuation_is_removed_except_inside_words(text: str, left: str) -> None:
-    assert without_punctuation(text, Random(1)) == left
 
 
 def test_typo_swaps_drops_or_doubles_a_letter_of_a_long_word() -> None:
