@@ -446,14 +446,11 @@ def _describe(problems: list[ErrorDetails]) -> str:
     """Return the most useful of the problems, in one line."""
     # An unknown key comes before the missing key that it probably misspells.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    # The rest of the place of a wrong term is the type that it lacks.
-    key = ".".join(map(str, first["loc"][:2]))
+    key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         text = f"`{key}`: unknown{did_you_mean(key, TranslationRequest.model_fields)}"
     elif first["type"] == "missing":
         text = f"`{key}`: is missing"
-    elif key.startswith("glossary."):
-        text = f"`{key}`: a target term or a list of target terms was expected"
     elif key:
         text = f"`{key}`: {first['msg']}"
     else:

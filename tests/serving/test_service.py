@@ -82,7 +82,8 @@ XLIFF = (
     [
         ([["ab", "ba"]], 422, "`glossary"),
         ({"ab": ""}, 422, "glossary: `ab` is not a source term"),
-        ({"ab": 1}, 422, "`glossary.ab`: a target term or a list"),
+        ({"ab": 1}, 422, "`glossary.ab`: Input should be a valid string"),
+        ({"ab": ["ba"]}, 422, "`glossary.ab`: Input should be a valid string"),
         ({"<b>": "x"}, 422, "glossary: `<b>` has `<b>`; leave out markup"),
         ({"a\ud800": "x"}, 422, "glossary: `a"),
         (7, 422, "`glossary"),
