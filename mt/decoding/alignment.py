@@ -195,9 +195,8 @@ def align_source_words(
             gap = text[free[end - 1].end : free[end].start]
             likely = sum(alone.log_probs[token] for token in free[end].tokens) >= _LIKELY
             is_heavy = weights[end] >= weights[best] / 2
-            if gap.strip() or not (
-                weights[end] >= weights[best] / 10 if gap else is_heavy or likely
-            ):
+            joins = weights[end] >= weights[best] / 10 if gap else is_heavy or likely
+            if gap.strip() or not joins:
                 break
             # In scripts without spaces, a counter or a verb before the word depends on it as well.
             if not gap and free[end].is_long() and (is_heavy or not free[first].is_long()):
