@@ -295,13 +295,14 @@ def _find_large_shares(
 
 
 def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -> Iterator[Finding]:
-    """Yield a finding for a side with text in both scripts of its language."""
+    """Yield a finding for a side in both scripts of its language, unless its code names one."""
     for index, side in enumerate(("source", "target")):
         lines: dict[str, list[int]] = {}
         numbered = [each for block in blocks for each in block.numbered()]
         for number, *texts in numbered:
-            for variant in variants_in(texts[index], languages[index]):
-                lines.setdefault(variant, []).append(number)
+            if not in_wrong_script(texts[index], languages[index]):
+                for variant in variants_in(texts[index], languages[index]):
+                    lines.setdefault(variant, []).append(number)
         rarer = min(lines.values(), key=len) if len(lines) > 1 else []
         if len(rarer) > _RARER_SCRIPT * len(numbered):
             shown = tuple(rarer[:MAX_LINES_SHOWN])
@@ -331,18 +332,15 @@ def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, s
     try:
         if tuple(map(_identify_all, sides, languages)) == bases[::-1]:
             return [_describe_swapped(languages)]
-        others = [*map(_identify_other, sides, languages)]
+        codes = [*map(_identify_other, sides, languages)]
     except DataError:
         return []
     return [
-        f"the {side} side seems to be in {_name(other)}, `data.{side}_language` is `{language}`"
-        for side, other, language in zip(("source", "target"), others, languages, strict=True)
-        if other
+        f"the {side} side seems to be in {'no language' if code == NO_LANGUAGE else f'`{code}`'}, "
+        f"`data.{side}_language` is `{language}`"
+        for side, code, language in zip(("source", "target"), codes, languages, strict=True)
+        if code
     ]
-
-
-def _name(language: str) -> str:
-    return "no language" if language == NO_LANGUAGE else f"`{language}`"
 
 
 def _identify_all(texts: Sequence[str], language: str) -> str | None:
@@ -510,14 +508,12 @@ def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -
     return findings
 
 
-def _identify(
-    languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]
-) -> tuple[list[int], list[int]]:
+def _identify(languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]) -> list[list[int]]:
     """Return the numbers of the source lines and of the target lines in another language."""
-    return (
-        [line for line, text, _ in pairs if in_other_language(text, languages[0])],
-        [line for line, _, text in pairs if in_other_language(text, languages[1])],
-    )
+    return [
+        [line for line, *texts in pairs if in_other_language(texts[side], language)]
+        for side, language in enumerate(languages)
+    ]
 
 
 def _measure_sample(
