@@ -24,13 +24,7 @@ from pydantic import ValidationError
 
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
-from mt.config.data import (
-    CleaningConfig,
-    HeldOutSource,
-    MixtureSource,
-    TextSource,
-    TsvSource,
-)
+from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource, TsvSource
 from mt.config.loading import dump_yaml
 from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
@@ -61,11 +55,7 @@ from mt.recipes.detection import (
     make_section,
 )
 from mt.training.loader import heaviest
-from mt.training.resolve import (
-    AutoSettings,
-    Setting,
-    resolve,
-)
+from mt.training.resolve import AutoSettings, Setting, resolve
 from mt.training.resources import estimate_memory
 from mt.training.setup import count_parameters
 
