@@ -141,12 +141,9 @@ class TsvPairs(FileSource):
 
     def _is_header(self, *cells: str) -> bool:
         names = [cell.strip().lower() for cell in cells]
-        return names[0] != names[1] and all(map(self._is_name, names))
-
-    def _is_name(self, cell: str) -> bool:
         codes = {*self.languages, *map(base_language, self.languages)}
-        names = {language_name(code).lower() for code in codes}
-        return column_role(cell) is not None or cell in codes | names
+        known = codes | {language_name(code).lower() for code in codes}
+        return names[0] != names[1] and all(column_role(name) or name in known for name in names)
 
 
 def usual_width(widths: Iterable[int]) -> int:

@@ -37,13 +37,7 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import (
-    check_output_files,
-    is_special,
-    replace_file,
-    require_file,
-    resolved,
-)
+from mt.files import check_output_files, is_special, replace_file, require_file, resolved
 from mt.tables import make_printable
 
 Form = Literal["text", "n-best", "json"]
