@@ -375,7 +375,7 @@ def attention(
     output: Output,
     overrides: DecodingOverrides = None,
 ) -> None:
-    """Draw the attention of each head for a sentence: FILE-encoder, FILE-decoder, FILE-cross."""
+    """Draw the attention of each head for a sentence: cross in FILE, FILE-encoder, FILE-decoder."""
     checked = decoding_only(overrides)
     _require_matplotlib()
     from mt.plotting.attention_maps import plot_attention

@@ -368,13 +368,11 @@ def find_supplied_files(source: CorpusSource, data: DataConfig) -> tuple[Path, P
 
 
 def _plain_or_gz(stem: Path, language: str) -> Path | None:
-    names = (f"{stem.name}.{language}", f"{stem.name}.{language}.gz")
-    paths = (stem.with_name(name) for name in names)
+    paths = (stem.with_name(f"{stem.name}.{language}{suffix}") for suffix in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
 
 
 def describe_supply(source: CorpusSource) -> str:
     """Return a hint to supply a corpus through $MT_CORPORA; "" if the corpus has no name."""
-    if not source.corpus:
-        return ""
-    return f"; $MT_CORPORA can supply it as {source.corpus}.<language>[.gz]"
+    hint = f"; $MT_CORPORA can supply it as {source.corpus}.<language>[.gz]"
+    return hint if source.corpus else ""

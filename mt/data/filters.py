@@ -413,9 +413,7 @@ class Cleaning:
         """Return a pair with the configured changes of its text."""
         settings = self.data.cleaning
         if settings.control_characters == "strip":
-            pair = SentencePair(
-                without_control_characters(pair.source), without_control_characters(pair.target)
-            )
+            pair = SentencePair(*map(without_control_characters, (pair.source, pair.target)))
         if settings.normalize_spaces:
             pair = SentencePair(" ".join(pair.source.split()), " ".join(pair.target.split()))
         return pair

@@ -24,13 +24,16 @@ _COPIED = re.compile(
     rf"(?i:https?://|www\.)[^{_ENDS}]*[^{_ENDS}.,;:!?)]|(?<![A-Za-z])[A-Za-z]:\\[^{_ENDS}]*"
     rf"|(?<!{_NAME}){_NAME}++@[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)+"
     rf"|{GENERAL.pattern.pattern}|</?[A-Za-z][^<>\s]*+(?:\s[^<>=\n]++=[^<>\n]*+)?>"
-    r"|\\(?:[nrt]|[A-Za-z]++(?:\[\w*\]|\{\w*\}))"
+    r"|\\(?:[nrt]|[A-Za-z]++(?:\[\w*\]|\{\w*\})?)"
+    r"|(?<!\w)(?:(?:§(?!\d)|\^|&(?!\w+;)|_(?=[^\W_]+(?!\w)[^_]*+\Z))(?=[^\W_])"
+    r"|[^\W\d_]++&(?=[a-z]))\w++(?!;)(?>(?:\.\w++)*)"
     r"|(?<![\w+])[A-Z][A-Za-z0-9]*+(?>(?:\+[A-Z0-9][A-Za-z0-9]*)+)(?![\w+])"
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_SIGN}(?:\u200d{_SIGN})*"
     r"|\.{3,}|[!?！？]{2,}|(?P<run>[-*=~_#])(?P=run){2,}"
 )
 _SENTENCE_MARKS = re.compile("[.!?！？]+")
-_ITEM = r"(?:[-–—*+#>•·]+|\(?(?:\d{1,3}|[A-Za-z])\)|\d{1,3}\.)(?=\s)"
+_BRACKETED, _BRACKET = re.compile(r"\[[^\[\]]*+\]"), re.compile(r"[\[［【〔(（]")
+_ITEM = r"(?:(?:[-–—*+>•·]|#(?!\s*\d))+|\(?(?:\d{1,3}|[A-Za-z])\)|\d{1,3}\.)(?=\s)"
 _BEFORE = re.compile(rf"(?:(?:(?>(?:{_SIGN}\u200d?)+)(?!\w)|{_ITEM})\s*)*")
 """Signs, and the mark or number of an item of a list."""
 _BEHIND = re.compile(rf"(?:\s*[{_SIGNS}\ufe0f\u200d]++(?!\w))*\s*")
@@ -52,10 +55,11 @@ def without_copied(text: str) -> str:
     return _COPIED.sub(" ", text)
 
 
-def inner_spans(text: str) -> list[tuple[int, int]]:
+def inner_spans(text: str, *, is_first: bool = True) -> list[tuple[int, int]]:
     """Return the parts of a text between tabs and escaped line ends, start and end of each.
 
-    The signs around a part, and the mark or number of a list before it, are not in it.
+    The signs around a part, and the mark or number of a list before it, are not in it. Dashes
+    before a sentence that is not the first of its line are no such mark.
     """
     ends = [(place.start(), place.end()) for place in _BORDER.finditer(text)]
     spans = []
@@ -63,8 +67,9 @@ def inner_spans(text: str) -> list[tuple[int, int]]:
         part = text[start:end]
         before, behind = _BEFORE.match(part), _BEHIND.match(part[::-1])
         first, last = before.end() if before else 0, len(part) - (behind.end() if behind else 0)
-        if part[:first].rstrip().endswith(".") and part[first : first + 1].islower():
-            first = 0  # an ordinal
+        is_ordinal = part[:first].rstrip().endswith(".") and part[first : first + 1].islower()
+        if is_ordinal or (part[0:1] in {*"-–—"} and not (is_first or start)):
+            first = 0
         if not part[last:].strip():
             last = len(part.rstrip()) if ends else len(part)
         if first < last:
@@ -81,12 +86,14 @@ def change_words(text: str, change: Callable[[str], str]) -> str:
 
 
 def missing_verbatim(source: str, translation: str) -> list[str]:
-    """Return the copied parts of a source that a translation lacks.
+    """Return the copied parts of a source that a translation lacks, and parts in lost brackets.
 
     Runs of marks at the end of a sentence are not among them: a translation may have others.
     """
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
-    return [
+    bracketed = _BRACKETED.findall(without_copied(source)) if "[" in source else []
+    kept = len(bracketed) <= len(_BRACKET.findall(without_copied(translation)))
+    return ([] if kept else bracketed) + [
         part
         for part, count in Counter(copied_parts(source)).items()
         if not _SENTENCE_MARKS.fullmatch(part)

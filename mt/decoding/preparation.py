@@ -118,7 +118,8 @@ class Preparation:
         sentences = self._sentences(text, repair_unicode(prefix)[0])
         if self.decoding.repair == "off" or prefix:
             return _Line(line, text, notes, sentences, sentences.texts, is_foreign=False)
-        sentences = sentences.divide(inner_spans)
+        head = sentences.texts[:1]
+        sentences = sentences.divide(lambda text: inner_spans(text, is_first=(text,) == head))
         words = {text: words_of(text) for text in sentences.texts}
         foreign = {text for text in words if self._is_foreign(words[text])}
         kept = {text: [(0, len(text))] for text in words if words[text] and text not in foreign}

@@ -169,7 +169,8 @@ class Translator:
         kind = (own.search == "sample", own.mbr, own.tag, own.target_tag)
         translator.identity = f"{stored.settings['model']} {kind}"
         translator.calibration = read_calibration(stored.path, translator.identity)
-        if stored.record.is_of_export and translator.calibration is None:
+        is_hidden = stored.path.name.startswith(".")  # an export that is being written
+        if stored.record.is_of_export and translator.calibration is None and not is_hidden:
             _logger.info(_NO_CONFIDENCE, stored.path, stored.path)
         return translator
 

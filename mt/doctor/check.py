@@ -283,13 +283,14 @@ def _describe_swapped(languages: tuple[str, str]) -> str:
 
 
 def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -> Iterator[Finding]:
-    """Yield a finding for a side with text in both scripts of its language."""
+    """Yield a finding for a side in both scripts of its language, unless its code names one."""
     for index, side in enumerate(("source", "target")):
         lines: dict[str, list[int]] = {}
         numbered = [each for block in blocks for each in block.numbered()]
         for number, *texts in numbered:
-            for variant in variants_in(texts[index], languages[index]):
-                lines.setdefault(variant, []).append(number)
+            if not in_wrong_script(texts[index], languages[index]):
+                for variant in variants_in(texts[index], languages[index]):
+                    lines.setdefault(variant, []).append(number)
         rarer = min(lines.values(), key=len) if len(lines) > 1 else []
         if len(rarer) > _RARER_SCRIPT * len(numbered):
             shown = tuple(rarer[:MAX_LINES_SHOWN])
@@ -513,14 +514,12 @@ def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -
     return findings
 
 
-def _identify(
-    languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]
-) -> tuple[list[int], list[int]]:
+def _identify(languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]) -> list[list[int]]:
     """Return the numbers of the source lines and of the target lines in another language."""
-    return (
-        [line for line, text, _ in pairs if in_other_language(text, languages[0])],
-        [line for line, _, text in pairs if in_other_language(text, languages[1])],
-    )
+    return [
+        [line for line, *texts in pairs if in_other_language(texts[side], language)]
+        for side, language in enumerate(languages)
+    ]
 
 
 def _measure_sample(

@@ -18,7 +18,7 @@ from mt.data.filters import (
     looks_tokenized,
 )
 from mt.data.numbers import numbers_differ
-from mt.languages import base_language
+from mt.languages import base_language, code_parts
 
 MAX_LINES_SHOWN = 3
 KINDS = {
@@ -273,8 +273,10 @@ def find_reasons(
 
 
 def _find_style(split: SplitReport) -> set[str]:
-    """Return the kinds of warning that describe the style of a corpus."""
-    kinds = {finding.kind for finding in split.findings if finding.share > _MAX_DIRT_SHARE}
+    """Return the kinds of warning that describe a style, not text in a script the code excludes."""
+    named = [side for side in _SIDES if len(code_parts(getattr(split, side).language)) > 1]
+    large = [finding for finding in split.findings if finding.share > _MAX_DIRT_SHARE]
+    kinds = {one.kind for one in large if one.kind != "wrong_script" or one.side not in named}
     if "tokenized" in kinds:
         kinds.add("markup")  # Moses escapes quotation marks
     if base_language(split.source.language) == base_language(split.target.language):

@@ -10,13 +10,7 @@ from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
 from mt.data.placeholders import Syntax, describe_changes, find_syntax
 from mt.documents.icu import BROKEN, is_broken
 from mt.documents.inline import embed
-from mt.documents.segments import (
-    Embedded,
-    Entry,
-    Item,
-    Options,
-    Replacement,
-)
+from mt.documents.segments import Embedded, Entry, Item, Options, Replacement
 from mt.errors import DataError
 from mt.languages import base_language, code_parts
 
@@ -100,7 +94,11 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
         if message.is_header:
             form = message.forms[0]
             if form.text != catalogue.header:
-                yield from _remove_fuzzy(source, message)
+                if message.is_fuzzy:
+                    start = source.rfind("\n", 0, message.flags) + 1
+                    end = source.find("\n", start) + 1
+                    flags = re.sub(r"[ \t]*\bfuzzy\b,?", "", source[start:end])
+                    yield Replacement(start, end, flags if flags.strip("#, \t\r\n") else "")
                 yield Replacement(form.start, form.end, written, note=catalogue.note)
         elif kept := _find_reason(message, catalogue):
             yield Replacement(message.start, message.start, "", kept)
@@ -184,19 +182,10 @@ def _read_plurals(count: int, formula: str | None) -> _Plurals:
         find_index = c2py(formula or "")
         indices = [find_index(number) for number in range(1001)]
     except (ValueError, ArithmeticError, RecursionError):
-        return _Plurals(count)
+        indices = [count]
     if max(indices) >= count:
         return _Plurals(count)
     return _Plurals(count, indices[1], is_shared=indices.count(indices[1]) > _MANY)
-
-
-def _remove_fuzzy(source: str, message: PoMessage) -> Iterator[Replacement]:
-    """Yield the change that removes the flag `fuzzy` of a message."""
-    if message.is_fuzzy:
-        start = source.rfind("\n", 0, message.flags) + 1
-        end = source.find("\n", start) + 1
-        flags = re.sub(r"[ \t]*\bfuzzy\b,?", "", source[start:end])
-        yield Replacement(start, end, flags if flags.strip("#, \t\r\n") else "")
 
 
 def _find_reason(message: PoMessage, catalogue: _Catalogue) -> str:

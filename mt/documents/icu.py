@@ -28,7 +28,10 @@ BROKEN = "ICU messages that do not parse"
 _COMPLEX = {"plural", "selectordinal", "select"}
 _BRANCHING = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(?:plural|selectordinal|select)\s*,")
 _VOID = {"br", "hr", "img", "input", "wbr"}
-_ACCELERATOR = re.compile(r"\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))")
+_ACCELERATOR = re.compile(
+    r"\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))"
+    r"|(?<!\w)[^\W\d_]++&(?=[a-z]\w*+(?!;))"
+)
 _SHORTCUT = re.compile(r"(?:\t|\\t)\S+\Z")
 """Keys behind a tab, as in `Save\tCtrl+S`."""
 _DEEPEST = 20
@@ -165,11 +168,15 @@ def _pair_tags(builder: SegmentBuilder) -> None:
     done = 0
     for start, end, kind, key in sorted([*changed, *singles]):
         fragments += block.cut(done, start)
-        pieces = list(block.cut(start, end))
+        pieces, text = list(block.cut(start, end)), block.text[start:end]
         tag = replace(pieces[0], end=pieces[-1].end, text=None, kind=kind, key=key)
-        if block.locate(start) is None or block.locate(end) is None:
-            tag.markup = builder.join([(block.text[start:end], False)])
+        head = text.rstrip("&") if text[0].isalpha() else ""  # as in `E&xit`
+        if head or block.locate(start) is None or block.locate(end) is None:
+            tag.markup = builder.join([(text[len(head) :], False)])
         fragments.append(tag)
+        if head:
+            fragments.append(Fragment(tag.start, tag.end, head))
+            tag.end = tag.start
         done = end
     builder.fragments = [*fragments, *block.cut(done, len(block.text))]
 

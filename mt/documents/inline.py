@@ -180,7 +180,7 @@ def _join(escapes: dict[int, str], pieces: Pieces) -> str:
     for piece, is_markup in pieces:
         written = piece if is_markup else piece.translate(escapes)
         is_end = is_markup and _CLOSING.fullmatch(piece) is not None
-        is_mark = is_end or (is_markup and piece.startswith(_MARKS))
+        is_mark = is_end or (is_markup and piece.startswith(_MARKS) and not piece.endswith("]"))
         is_closing = is_end or (is_mark and piece == opened)
         is_opening = is_mark and not is_closing and piece in _OPENINGS
         is_before = is_mark and not is_closing

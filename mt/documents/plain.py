@@ -2,12 +2,13 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, chain
 
 from mt.data.sentences import split_sentences
-from mt.documents.html import LAST_MARK, add_characters, escape_text
+from mt.documents.html import LAST_MARK, add_characters, escape_text, find_foreign
 from mt.documents.inline import embed
 from mt.documents.segments import (
     Item,
@@ -21,6 +22,7 @@ from mt.documents.segments import (
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
+from mt.languages import base_language
 from mt.tables import make_printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -40,20 +42,24 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
 
     Raises DataError if there is no such column, with the line for a line that is too short.
     """
-    lines = _LINE.finditer(source)
-    column = options.column
+    widths = Counter(line[0].count("\t") for line in _LINE.finditer(source) if line[0].strip())
+    usual = max(widths, key=lambda width: (widths[width], width), default=0)
+    lines, column = _LINE.finditer(source), options.column
+    names = source.partition("\n")[0].rstrip("\r").split("\t")
     if column is None:
-        raise _missing_option(options, source.partition("\n")[0].rstrip("\r").split("\t"))
+        raise _missing_option(options, names)
     index = int(column) - 1 if column.isdecimal() else -1
     if index < 0:
-        first = next(lines, None)
-        names = first[0].rstrip("\r\n").split("\t") if first else []
+        next(lines, None)
         if column not in names:
             raise _unknown_column(options, names)
         index = names.index(column)
     for line_number, line in enumerate(lines, start=1 if column.isdecimal() else 2):
         cells = line[0].rstrip("\r\n").split("\t")
         if cells == [""]:
+            continue
+        if len(cells) > usual + 1:
+            yield Replacement(line.start(), line.start(), "", "rows with too many cells")
             continue
         if index >= len(cells):
             raise DataError(
@@ -186,16 +192,15 @@ _LIKE_TIMING = re.compile(r"\s*(?:\d+:[\d:.,]*\s*-+>|-->)")
 _NO_CUE = re.compile(r"\ufeff?WEBVTT|NOTE\b|STYLE\b|REGION\b")
 """Start of a block of WebVTT that is not shown."""
 _TIME_TAG = re.compile(rf"<{_TIME}>")
-_VTT_TAG = re.compile(
-    r"<rt>[^<\r\n]*(?:</rt>)?|</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>|\{\\[^}\r\n]*\}|[♪♫♬]+"
-)
+_VTT_TAG = r"<rt>[^<\r\n]*(?:</rt>)?|</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>|\{\\[^}\r\n]*\}|[♪♫♬]+"
+_LANGUAGE = re.compile(r"<lang[.\w]*[ \t]+([\w-]+)")
 _SRT_TAG = re.compile(
     r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h"
     r"|[♪♫♬]+",
     re.IGNORECASE,
 )
-_HALF = re.compile(r"[<{](?!rt>)[/>A-Za-z]")
-"""Start of a tag that is half of a pair."""
+_HALF = re.compile(r"[<{](?!rt>)[/>A-Za-z][^>]*>?")
+"""Tag that is half of a pair."""
 _LINE_END = re.compile(r"[ \t]*(?:\\[Nn]|<br */?>)[ \t]*")
 """Line end of SubRip inside a line of the file."""
 _NEXT_SPEAKER = re.compile(r"(?<=[.!?…。！？])[ \t]+(?=[-–—][ \t]*[^\W\d])")
@@ -213,13 +218,25 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[I
 
     A blank line ends a cue of WebVTT. A cue of SubRip ends before the number and times of the next.
     """
-    read_block = partial(_read_block, source, options.source, is_vtt=is_vtt)
     lines: list[tuple[int, int]] = []
     in_cue, count = False, 0
+
+    def read_block(*, before_times: bool = False) -> Iterator[Item]:
+        """Yield the items of a cue or other lines; the last may be the number of the next cue."""
+        is_shown = not (lines and _NO_CUE.match(source, lines[0][0]))
+        while lines and not source[slice(*lines[-1])].strip():
+            lines.pop()
+        last = source[slice(*lines[-1])].strip() if lines else ""
+        texts = lines[:-1] if before_times and (not in_cue or last.isdigit()) else lines
+        if in_cue:
+            yield from _read_cue(source, texts, options, is_vtt=is_vtt)
+        elif is_shown and any(source[slice(*line)].strip() for line in texts):
+            yield Replacement(lines[0][0], lines[0][0], "", "paragraphs without times")
+
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
     for line_number, match in enumerate(_CUE_LINE.finditer(source), start=1):
         if _TIMING.match(match[0]):
-            yield from read_block(lines, in_cue=in_cue, before_times=True)
+            yield from read_block(before_times=True)
             lines, in_cue, count = [], True, count + 1
         elif _LIKE_TIMING.match(match[0]):
             shown = make_printable(match[0].strip()[:40])
@@ -227,46 +244,28 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[I
                 f"{options.name}: line {line_number}: `{shown}` is not a time such as `{example}`"
             )
         elif is_vtt and not match[0].strip():
-            yield from read_block(lines, in_cue=in_cue)
+            yield from read_block()
             lines, in_cue = [], False
         else:
             lines.append(match.span())
-    yield from read_block(lines, in_cue=in_cue)
+    yield from read_block()
     if not count:
         raise DataError(f"{options.name}: has no subtitles, which begin with `{example}`")
 
 
-def _read_block(
-    source: str,
-    language: str,
-    lines: list[tuple[int, int]],
-    *,
-    in_cue: bool,
-    is_vtt: bool,
-    before_times: bool = False,
-) -> Iterator[Item]:
-    """Yield the items of a cue or of other lines; the last may be the number of the next cue."""
-    is_shown = not (lines and _NO_CUE.match(source, lines[0][0]))
-    while lines and not source[slice(*lines[-1])].strip():
-        lines.pop()
-    if before_times and lines and (not in_cue or source[slice(*lines[-1])].strip().isdigit()):
-        lines.pop()
-    if in_cue:
-        yield from _read_cue(source, lines, language, is_vtt=is_vtt)
-    elif is_shown and any(source[slice(*line)].strip() for line in lines):
-        yield Replacement(lines[0][0], lines[0][0], "", "paragraphs without times")
-
-
 def _read_cue(
-    source: str, lines: list[tuple[int, int]], language: str, *, is_vtt: bool
+    source: str, lines: list[tuple[int, int]], options: Options, *, is_vtt: bool
 ) -> Iterator[Item]:
     """Yield the segments of a cue: speakers, and lines that end a sentence, have their own.
 
     The dash or name of a speaker is a tag, as are the marks of a song and the brackets of a note.
+    A text in another language than the source, as `<lang>` says, stays.
     """
     builder = SegmentBuilder(source, _join_in_order if is_vtt else make_join(str), keeps_lines=True)
     add_text = partial(add_characters, builder) if is_vtt else builder.add_text
-    tags = _VTT_TAG if is_vtt else _SRT_TAG
+    own = base_language(options.source).replace("und", "")  # nothing is foreign to it
+    foreign = rf"<lang[.\w]*[ \t]+(?!{own}\b)[^<>\r\n]*>[^<\r\n]*(?:</lang>)?|"
+    tags = re.compile(foreign + _VTT_TAG) if is_vtt else _SRT_TAG
     notes = _NOTE.finditer(source, lines[0][0], lines[-1][1]) if lines else ()
     brackets: dict[int, TagKind] = {}
     for note in notes:
@@ -275,7 +274,7 @@ def _read_cue(
     for start, end, line_end in _split_cue(source, lines, tags, is_vtt=is_vtt):
         speaker = _find_speaker(source, start, end, tags)
         text = tags.sub("", source[speaker[-1][1] if speaker else start : end]).strip()
-        if not text or speaker or _is_border(before, text, language):
+        if not text or speaker or _is_border(before, text, options.source):
             yield from builder.finish()
             before = ""
         elif line_end and before:
@@ -294,8 +293,13 @@ def _read_cue(
                 builder.add_text(first, last, " ")
             else:
                 half: TagKind = "close" if markup[1:2] == "/" else "open"
-                kind = brackets.get(first, half if _HALF.match(markup) else "single")
-                builder.add_tag(first, last, kind)
+                kind = brackets.get(first, half if _HALF.fullmatch(markup) else "single")
+                changes: tuple[Replacement, ...] = ()
+                if kind == "single" and markup.startswith("<lang"):
+                    changes = (Replacement(first, first, "", find_foreign(markup)),)
+                elif code := _LANGUAGE.match(source, first):
+                    changes = (Replacement(*code.span(1), options.target),)
+                builder.add_tag(first, last, kind, changes)
         add_text(start, end)
     yield from builder.finish()
 

@@ -150,9 +150,9 @@ def _case_of(line: str, _: str) -> str | None:
 
 
 def _word_at(end: int, line: str, _: str = "") -> str:
-    """Return the first or last word, with 0 for numbers; "" for one of letters."""
+    """Return the first or last word, with 0 for numbers; "" for one with a letter inwards."""
     word = re.sub(r"\d+", "0", line.split()[end]) if line.strip() else ""
-    return "" if word.isalpha() else word
+    return "" if word[-1 - end :][:1].isalpha() else word
 
 
 def _character_at(end: int, line: str, _: str) -> str:

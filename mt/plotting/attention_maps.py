@@ -51,14 +51,15 @@ def plot_attention(
 ) -> list[Path]:
     """Translate a sentence and draw the attention of every head; return the three pictures.
 
-    Their names are `output` with -encoder, -decoder and -cross before the suffix. `overrides` are
-    `decoding.KEY=VALUE`. Raises UserError for a blank or too long sentence, and the errors of
-    `load_translator`.
+    That of the cross-attention is `output`, those before it have -encoder and -decoder before the
+    suffix. `overrides` are `decoding.KEY=VALUE`. Raises UserError for a blank or too long sentence,
+    and the errors of `load_translator`.
     """
     pictures = {
         name: output.with_name(f"{output.stem}-{name}{output.suffix}")
-        for name in ("encoder", "decoder", "cross")
+        for name in ("encoder", "decoder")
     }
+    pictures["cross"] = output
     for picture in pictures.values():
         check_picture(picture)
     translator = load_translator(run, overrides=[*overrides, *IN_TORCH], device="cpu")

@@ -20,7 +20,7 @@ from mt.config.data import (
     TsvSource,
     XliffSource,
 )
-from mt.data.corpus_files import COMPRESSED, require_unpacked
+from mt.data.corpus_files import COMPRESSED, LineReader, require_unpacked
 from mt.data.filters import is_blank, is_metadata, language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
@@ -47,6 +47,7 @@ _HUB_FORM = "hub:OWNER/NAME[/SUBSET]@COMMIT[:SPLIT]"
 _COMMIT = re.compile("[0-9a-f]{40}")
 _LANGUAGE_SUFFIX = re.compile(r"(?:^|[._-])([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)$")
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+_MARKUP_LINE = re.compile(r"\s*(?:<.*>|[\d:.,]+\s*-->.*)\s*")
 _SAMPLED = 1000
 """Pairs at the start of a corpus in which languages are looked for."""
 _BEGINNING, _FEW = 20, 0.2
@@ -85,6 +86,7 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
             corpora.append(single)
             continue
         _check_existing(location)
+        _require_sentences(location)
         sides.append(location)
         if len(sides) == 2:
             (name, left), (_, right) = map(_split_language, sides)
@@ -147,6 +149,19 @@ def _split_language(location: str) -> tuple[str, str | None]:
 def _check_existing(location: str) -> None:
     if "://" not in location:
         require_unpacked(expand_home(location))
+
+
+def _require_sentences(location: str) -> None:
+    """Raise DataError for a file whose lines are markup, or in part times, as of subtitles."""
+    path = expand_home(location)
+    if "://" in location or not path.is_file():
+        return
+    lines = [line for line in islice(LineReader(path), _SAMPLED) if line.strip()]
+    if sum(_MARKUP_LINE.fullmatch(line) is not None for line in lines) > len(lines) / 4:
+        raise DataError(
+            f"{location}: its lines are markup or times, as of XML and of subtitles; a side of a "
+            "corpus is plain text, one sentence a line"
+        )
 
 
 def detect_languages(

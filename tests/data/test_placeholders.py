@@ -89,6 +89,8 @@ def test_signs_of_no_language_are_copied_parts() -> None:
         ("你好😀", ["你好😀"]),
         ("3. patro", ["3. patro"]),
         ("A. Smith -5 #1 *a*", ["A. Smith -5 #1 *a*"]),
+        ("# The dog", ["The dog"]),
+        ("# 8 ran", ["# 8 ran"]),
         (r"It ran.\nShe saw it.\tSo?", ["It ran.", "She saw it.", "So?"]),
         ("It ran.\tShe", ["It ran.", "She"]),
         (r"C:\new\top", [r"C:\new\top"]),
@@ -97,6 +99,12 @@ def test_signs_of_no_language_are_copied_parts() -> None:
 )
 def test_signs_and_list_marks_around_a_text_are_not_in_it(line: str, parts: list[str]) -> None:
     assert [line[start:end] for start, end in inner_spans(line)] == parts
+
+
+def test_dash_between_sentences_is_no_mark_of_a_list() -> None:
+    assert inner_spans("– Yes.") == [(2, 6)]
+    assert inner_spans("– Yes.", is_first=False) == [(0, 6)]
+    assert inner_spans("2. Yes.", is_first=False) == [(3, 7)]
 
 
 @given(st.text(st.sampled_from("aB1.)( -•→😀\ue001\\nt\t雪é"), max_size=20))

@@ -27,6 +27,14 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
     ]
 
 
+def test_words_with_a_sign_attached_are_copied_parts() -> None:
+    text = r"§cTom has &aone ^1dog, B&uch \v _Open"
+    assert copied_parts(text) == [r"§cTom", "&aone", "^1dog", "B&uch", r"\v", "_Open"]
+    for words in ("AT&T and R&D, Tom & Ann", "&nbsp; b&amp;c", "a _few_ of _the dogs_", "x_y 2^8"):
+        assert copied_parts(words) == []
+    assert copied_parts("§5 and §§ 6") == ["§", "§", "§"]
+
+
 def test_percentage_in_another_place_is_not_lost() -> None:
     assert missing_verbatim("Fiyatlar %5 arttı.", "Prices rose by 5%.") == []
     assert missing_verbatim("Fiyatlar %5 arttı.", "Prices rose.") == ["%5"]
@@ -60,6 +68,9 @@ def test_placeholders_without_number_return_in_order(text: str, order: str) -> N
         ("See www.a.org.", "Siehe www.a.org.", []),
         ("See https://a.b/12 now", "Siehe https://a.b/13 jetzt", ["https://a.b/12"]),
         ("Mail a@b.org 👍", "Mail a@b.org", ["👍"]),
+        ("[name] has [b]a dog[/b].", "[Name] hat [b]einen Hund.", ["[name]", "[b]", "[/b]"]),
+        ("[name] has a dog [1].", "（名字）有一只狗【1】。", []),
+        ("$[name] has a dog.", "Ein Hund.", ["$[name]"]),
     ],
 )
 def test_lost_parts_are_named(source: str, translation: str, lacking: list[str]) -> None:
@@ -129,6 +140,7 @@ def test_changes_leave_copied_parts_alone() -> None:
             "%1",
         ),
         *("{{", "{{a", "{%", "{#", "<%", "<%a", "%(", "%(a", "%5", "%a", "$t(", "$a", " :a", "{ "),
+        *("_a ", "_", "a&", "a&b;", "§a", "^", "[", "[a", "[a]", "\\a"),
     ],
 )
 def test_time_is_linear(part: str) -> None:
@@ -142,7 +154,8 @@ def test_time_is_linear(part: str) -> None:
 
 @given(
     st.text(
-        st.sampled_from("aA1.!?！@{}%$:/wW-_#*~=<>()|é雪😀🇩🇪\u20e3\ufe0f\u200d \u0661"), max_size=20
+        st.sampled_from("aA1.!?！@{}%$:/wW-_#*~=<>()|&^§\\é雪😀🇩🇪\u20e3\ufe0f\u200d \u0661"),
+        max_size=20,
     )
 )
 def test_all_copied_parts_are_removed_and_missed(text: str) -> None:

@@ -42,6 +42,13 @@ def test_certain_errors_are_removed_however_rare() -> None:
         assert _advised(_split(_found(kind, 1))) == advised, kind
 
 
+def test_script_that_the_code_of_a_language_excludes_is_no_style() -> None:
+    found = _found("wrong_script", PAIRS // 3, "target")
+    assert _advised(_split(found, target="zh")) == {}
+    assert _advised(_split(found, target="zh-Hans")) == {"wrong_script": True}
+    assert _advised(_split(found, source="zh-Hans", target="zh")) == {}
+
+
 def test_the_style_of_a_corpus_is_kept_in_all_corpora() -> None:
     markup, tokenized, alike = _found("markup", 100), _found("tokenized", PAIRS), "identical_sides"
     assert _advised(_split(tokenized, markup)) == {}

@@ -194,6 +194,17 @@ def test_sides_without_text_are_named(count: int, tmp_path: Path) -> None:
         assert check_split(_sentence_pairs(pairs), ("en", "ru"))[0] == warning
 
 
+@pytest.mark.parametrize(
+    ("language", "kinds"), [("zh", ["two_scripts"]), ("zh-Hans", ["wrong_script"])]
+)
+def test_other_script_is_found_once(language: str, kinds: list[str]) -> None:
+    lines = ["这是我们的国家。"] * 60 + ["這是我們的國家。"] * 40
+    pairs = [SentencePair(f"our country {n}", line) for n, line in enumerate(lines)]
+    found = check_split(pairs, ("en", language))
+    shown = [kind for kind in KINDS for line in found if KINDS[kind] in line]
+    assert [kind for kind in shown if kind.endswith(("_script", "_scripts"))] == kinds
+
+
 @pytest.mark.parametrize("latin", [0, 20])
 def test_a_side_in_two_scripts_is_found(latin: int) -> None:
     lines = ["Добро вече свима."] * (100 - latin) + ["Dobro veče svima."] * latin

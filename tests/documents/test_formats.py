@@ -16,7 +16,7 @@ import pytest
 from mt.config.loading import load_config
 from mt.data.formats import READERS as CORPUS_READERS
 from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
-from mt.documents.segments import Format, Options, Replacement
+from mt.documents.segments import Format, Options, Replacement, count_kept
 from mt.errors import DataError, UserError
 from mt.runs import CONFIG_FILE
 from tests.documents.samples import longer, translated
@@ -194,6 +194,19 @@ def test_times_inside_a_cue_rise(change: Callable[[str], str]) -> None:
     assert text.count("<c>") == text.count("</c>") == len(times)
 
 
+def test_text_of_a_cue_in_another_language_stays_and_is_counted() -> None:
+    source = "WEBVTT\n\n" + cue(
+        "<lang.a {0}-GB>one</lang> <lang fr>deux</lang>\n- <lang de>drei</lang>\n- <i>four</i>", "."
+    )
+    result = translated(source.format("en").encode(), "vtt", str.upper).decode()
+    expected = source.format("en").replace("en-GB", "de").replace(">one", ">ONE")
+    assert result == expected.replace(">four", ">FOUR")
+    document = read_document(source.format("en").encode(), "vtt", "x")
+    kept = {"texts in other languages": 2}
+    assert count_kept(document.read_items(Options("x", "en", "de"))) == kept
+    assert count_kept(document.read_items(Options("x", "und", "de"))) == {}
+
+
 def test_untimed_and_unfit_texts_are_counted() -> None:
     records = '{"m": [{"c": "a"}, {"c": null}, {"c": ["b", 5]}]}\n{"m": []}\n{"n": {"m": 1}}\n'
     vtt = "WEBVTT\n\nNOTE Hello\n\nHello\n\n" + cue("Hi\n\nlost\nlines", ".") + "STYLE\nHello\n"
@@ -205,6 +218,12 @@ def test_untimed_and_unfit_texts_are_counted() -> None:
             records,
             ["a", "b"],
             ["values of `m[].c` other than texts"] * 2 + ["records without `m[].c`"] * 2,
+        ),
+        (
+            "tsv",
+            "m[].c\tn\na\t1\n\nb\tx\t2\nc\t3\n",
+            ["a", "c"],
+            ["rows with too many cells"],
         ),
     ]
     for format, source, texts, kept in cases:
@@ -401,6 +420,7 @@ def test_text_with_other_placeholders_keeps_its_source(
     [
         ("&Open file", "Open file", "&FILE OPEN"),
         ("Save _As", "Save As", "AS _SAVE"),
+        ("Now E&xit it", "Now Exit it", "IT &EXIT NOW"),
         ("Find it\tCtrl+F", "Find it", "IT FIND\tCtrl+F"),
         (r"Find it\tF3", "Find it", r"IT FIND\tF3"),
         ("查找(&F)...", "查找", "查找(&F)..."),

@@ -416,6 +416,13 @@ def test_markup_of_strings_comes_back(text: str, texts: list[str], markup: list[
     assert all(part.strip().replace('"', '""') in changed for part in markup if "\n" not in part)
 
 
+def test_brackets_in_pairs_stay_beside_their_words() -> None:
+    record = json.dumps({"t": "see [b]the dog[/b] and [i]it[/i]."}).encode()
+    assert json.loads(translated(record, "jsonl", str.upper, column="t")) == {
+        "t": "SEE [b]THE DOG[/b] AND [i]IT[/i]."
+    }
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -685,6 +692,27 @@ def test_markup_that_melts_is_set_off_or_keeps_its_source() -> None:
         result = translated(source.encode(), "markdown", only(translation), refused=refused)
         assert result.decode() == (source if expected is None else expected)
         assert bool(refused) == (expected is None)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"a \[b\] c",
+        "[`x`][] and b",
+        r"a \* [b](c) \`d",
+        r"x\[1] `y` z",
+        r"[a `b`](d) \_e\_",
+        r"1\. a",
+    ],
+)
+def test_markup_is_kept_beside_signs_that_move(source: str) -> None:
+    render = MarkdownIt().render
+    for change in (lambda text: text[::-1], longer, lambda text: f"[{text}]", lambda _: "*[x_ ]`"):
+        refused: list[str] = []
+        page = render(translated(source.encode(), "markdown", change, refused=refused).decode())
+        assert refused == []
+        for tag in ("<code>", "<a ", "<em>", "<ol"):
+            assert page.count(tag) == render(source).count(tag)
 
 
 @pytest.mark.parametrize(

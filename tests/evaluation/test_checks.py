@@ -278,6 +278,14 @@ def test_the_cost_of_another_form_is_noted(
     assert after > before
 
 
+def test_marks_around_lines_with_one_first_word_are_noted(caplog: pytest.LogCaptureFixture) -> None:
+    right = [f"A {line[0].lower()}{line[1:]}" for line in LINES]
+    made = [f'"{line}"' for line in [*right[:-1], "A résumé lists three universities."]]
+    TextChecks().check_made(ScoredText("made", made), [ScoredText("right", right)], language="en")
+    for place, note in zip(("begin", "end"), caplog.messages, strict=True):
+        assert f'{len(made)} of {len(made)} lines {place} with `"`, of right 0' in note
+
+
 @pytest.mark.parametrize("end", [9, 12])
 def test_lines_out_of_step_are_rejected(end: int) -> None:
     references = ScoredText("right.txt", LINES)

@@ -70,12 +70,12 @@ def test_a_sentence_that_cannot_be_translated_is_an_error(
 
 def test_three_pictures_are_written(finished_run: Path, tmp_path: Path) -> None:
     pictures = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
-    names = ["a.b-encoder.svg", "a.b-decoder.svg", "a.b-cross.svg"]
+    names = ["a.b-encoder.svg", "a.b-decoder.svg", "a.b.svg"]
     assert [picture.name for picture in pictures] == names
     assert all(picture.stat().st_size > 5_000 for picture in pictures)
 
 
 def test_an_output_that_cannot_be_written_is_an_error_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "a-cross.png").mkdir()
-    with pytest.raises(UserError, match=r"a-cross\.png: is a folder"):
+    (tmp_path / "a-decoder.png").mkdir()
+    with pytest.raises(UserError, match=r"a-decoder\.png: is a folder"):
         plot_attention(tmp_path / "no run", SENTENCE, output=tmp_path / "a.png")

@@ -211,3 +211,19 @@ def test_unclear_columns_are_shown(columns: list[list[str]], message: str) -> No
     (corpus,) = detect_corpora(["x.tsv"])
     with pytest.raises(DataError, match=f"^x.tsv: .*{message}"):
         choose_columns(corpus, (None, None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<doc id="a">\n<seg id="1"> One. </seg>\n<seg id="2"> Two. </seg>\n</doc>\n',
+        "1\n00:00:01,000 --> 00:00:02,000\nOne.\n\n2\n00:00:03,000 --> 00:00:04,000\nTwo.\n",
+        "WEBVTT\n\n00:01.000 --> 00:02.000\nOne.\n",
+    ],
+)
+def test_document_is_no_side_of_a_corpus(text: str) -> None:
+    Path("a.en.sgm").write_text(text, encoding="utf-8")
+    Path("a.en.txt").write_text("One.\n<b>Two</b>\nA --> B.\nFour.\n" * 2, encoding="utf-8")
+    with pytest.raises(DataError, match="^a.en.sgm: its lines are markup or times"):
+        detect_corpora(["a.en.txt", "a.en.sgm"])
+    assert detect_corpora(["a.en.txt", "a.en.txt"])[0].name == "a"
