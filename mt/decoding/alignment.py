@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from mt.config import DecodingConfig
 from mt.data.normalization import MARKS, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
@@ -27,7 +28,7 @@ from mt.languages import FINAL_MARKS
 
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
-_LEAST_LOSS = 0.3
+_LEAST_LOSS = 0.5
 """Log-probability that an aligned word loses without the word of the source, times attention."""
 _LIKELY = math.log(0.25)
 """Log-probability of a further aligned word behind it, given the word of the source alone."""
@@ -163,8 +164,9 @@ def align_source_words(
     It is the word whose log-probability falls most without the word in the source (Li et al. 2019,
     "On the Word Alignment from Neural Machine Translation") and rises most from no source to the
     word alone, times its attention to it; and the next words of a tenth of that, without spaces of
-    half of it or likely after it, given the word alone. None: nothing depends on the word, or the
-    engine does not explain. No two share a word; those in `kept` places stay.
+    half of it or likely after it, given the word alone. Where no word depends on it, it is that of
+    the translation of the word alone, if it stands there once, otherwise None, as with engines that
+    do not explain. No two share a word; those in `kept` places stay.
     """
     written = part.hypothesis.ids
     if not (words and written and isinstance(engine, ExplainingEngine)):
@@ -182,7 +184,8 @@ def align_source_words(
     sources.append([source[at] for at in sorted(tags)])
     full, *others, empty = engine.explain(sources, [part.hypothesis] * len(sources))
     text, aligned, free = part.text, list[Span | None](), _words_of(part, kept, tokenizer)
-    for columns, without, alone in zip(owned, others[::2], others[1::2], strict=True):
+    details = zip(owned, sources[2::2], others[::2], others[1::2], strict=False)
+    for columns, own_source, without, alone in details:
         lost = np.subtract(full.log_probs, without.log_probs)
         gained = np.subtract(alone.log_probs, empty.log_probs)
         seen = np.ones(len(lost)) if full.attention is None else full.attention[:, columns].sum(1)
@@ -190,23 +193,50 @@ def align_source_words(
         gains = [gained[word.tokens].sum() * seen[word.tokens].max() for word in free]
         weights = np.add(losses, gains)
         best = max(range(len(free)), key=weights.__getitem__, default=0)
-        first, end = best, best + 1
-        while end < len(free):
-            gap = text[free[end - 1].end : free[end].start]
-            likely = sum(alone.log_probs[token] for token in free[end].tokens) >= _LIKELY
-            is_heavy = weights[end] >= weights[best] / 2
-            joins = weights[end] >= weights[best] / 10 if gap else is_heavy or likely
-            if gap.strip() or not joins:
-                break
-            # In scripts without spaces, a counter or a verb before the word depends on it as well.
-            if not gap and free[end].is_long() and (is_heavy or not free[first].is_long()):
-                first = end
-            end += 1
-        is_found = best < len(free) and losses[best] >= _LEAST_LOSS
-        aligned.append((free[first].start, free[end - 1].end) if is_found else None)
-        if is_found:
-            free = [*free[:first], *free[end:]]
+        if not free or losses[best] < _LEAST_LOSS:
+            word = _translate_alone(own_source, sources[-1], engine, tokenizer)
+            same = [n for n, each in enumerate(free) if text[each.start : each.end] == word]
+            if len(same) != 1:
+                aligned.append(None)
+                continue
+            [best] = same
+        likely = [sum(alone.log_probs[t] for t in each.tokens) >= _LIKELY for each in free]
+        first, end = _join_words(text, free, best, weights, likely)
+        aligned.append((free[first].start, free[end - 1].end))
+        free = [*free[:first], *free[end:]]
     return aligned
+
+
+def _join_words(
+    text: str, words: Sequence[_Word], best: int, weights: Sequence[float], likely: Sequence[bool]
+) -> tuple[int, int]:
+    """Return the first word and the end of the words that belong to the best one."""
+    first, end = best, best + 1
+    while end < len(words):
+        gap = text[words[end - 1].end : words[end].start]
+        is_heavy = weights[end] >= weights[best] / 2
+        joins = weights[end] >= weights[best] / 10 if gap else is_heavy or likely[end]
+        if gap.strip() or not joins:
+            break
+        # In scripts without spaces, a counter or a verb before the word depends on it as well.
+        if not gap and words[end].is_long() and (is_heavy or not words[first].is_long()):
+            first = end
+        end += 1
+    return first, end
+
+
+def _translate_alone(
+    source: Sequence[int], empty: Sequence[int], engine: ExplainingEngine, tokenizer: Tokenizer
+) -> str:
+    """Return the word in the translation of a source that depends most on it, or nothing."""
+    [hypothesis] = engine.translate_ids([source], DecodingConfig(search="greedy"))
+    part = TranslatedPart(source, hypothesis, "", tokenizer.decode_target(hypothesis.ids))
+    if not (words := _words_of(part, [], tokenizer)):
+        return ""
+    full, without = engine.explain([source, empty], [hypothesis] * 2)
+    gained = np.subtract(full.log_probs, without.log_probs)
+    best = max(words, key=lambda word: gained[word.tokens].sum())
+    return part.text[best.start : best.end]
 
 
 def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:

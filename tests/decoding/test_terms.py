@@ -176,7 +176,8 @@ def test_a_term_that_is_missing_replaces_the_aligned_words_alone(
         ("我的电脑", [0, 0, 5, 0], "", "我的桌子"),  # half of a word
         ("我的电脑", [0.1, 0.1, 0.2, 0], "", None),  # hardly any loss
         ("我的电脑", [1, 0, 0.4, 0], "电脑", "我的桌子"),  # the term alone makes it likely
-        ("我的电脑", [0, 0, 0.1, 0], "电脑", None),
+        ("我的电脑", [0, 0, 0.1, 0], "电脑", "我的桌子"),  # nothing but the term alone tells
+        ("电脑的电脑", [0, 0, 0, 0.1, 0], "电脑", None),  # it tells two words
         # A counter or a verb before the word depends on it as well.
         ("带一把雨伞。", [0, 2, 2, 3, 1, 0], "", "带一把桌子。"),
         ("他骑自行车。", [0, 5, 0, 0, 0, 0], "自行车", "他骑桌子。"),
@@ -195,8 +196,12 @@ def test_whole_words_are_replaced_in_scripts_without_spaces(
         """Engine whose characters lose log-probability without `dog` in the source."""
 
         def n_best_ids(self, sources: Any, *_: Any, **__: Any) -> list[list[Hypothesis]]:
-            ids = self.tokenizer.target.processor.piece_to_id([*text])
-            return [[Hypothesis(tuple(ids), -1.0, -1.0, finished=True)] for _ in sources]
+            texts = [alone if self.written(source) == "dog" else text for source in sources]
+            ids = [tuple(self.tokenizer.target.processor.piece_to_id([*each])) for each in texts]
+            return [[Hypothesis(own, -1.0, -1.0, finished=True)] for own in ids]
+
+        def written(self, source: Any) -> str:
+            return " ".join(word for word, _ in self.words(source))
 
         def score(self, sources: Any, targets: Any) -> list[list[float]]:
             rows = {
@@ -205,7 +210,10 @@ def test_whole_words_are_replaced_in_scripts_without_spaces(
                 "dog": [-0.1 if character in alone else -9.0 for character in text],
                 "": [-1.1 if character in alone else -9.0 for character in text],
             }
-            return [rows[" ".join(word for word, _ in self.words(source))] for source in sources]
+            return [
+                rows[self.written(source)][: len(target)]
+                for source, target in zip(sources, targets, strict=True)
+            ]
 
     translator = build({})
     lines = [*LINES, "带一把雨伞 他骑自行车 坐地铁到 在图书馆看 是大学生。"]
