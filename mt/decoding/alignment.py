@@ -191,7 +191,7 @@ def align_source_words(
         seen = np.ones(len(lost)) if full.attention is None else full.attention[:, columns].sum(1)
         losses = [lost[word.tokens].sum() * seen[word.tokens].max() for word in free]
         gains = [gained[word.tokens].sum() * seen[word.tokens].max() for word in free]
-        weights = np.add(losses, gains)
+        weights = [loss + gain for loss, gain in zip(losses, gains, strict=True)]
         best = max(range(len(free)), key=weights.__getitem__, default=0)
         if not free or losses[best] < _LEAST_LOSS:
             word = _translate_alone(own_source, sources[-1], engine, tokenizer)
