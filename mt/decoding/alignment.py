@@ -4,7 +4,7 @@ import math
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -31,7 +31,7 @@ Span = tuple[int, int]
 _LEAST_LOSS = 0.5
 """Log-probability that an aligned word loses without the word of the source, times attention."""
 _LIKELY = math.log(0.25)
-"""Log-probability of a further aligned word behind it, given the word of the source alone."""
+"""Log-probability of a word that belongs to the one before, given the word of the source alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,91 +152,115 @@ class _Word:
         return self.end - self.start > 1
 
 
-def align_source_words(
-    part: TranslatedPart,
-    words: Sequence[Sequence[Span]],
-    kept: Sequence[Span],
-    engine: Engine,
-    tokenizer: Tokenizer,
-) -> list[Span | None]:
-    """Return the place in a translation that is aligned with each word of its source text.
+@dataclass(frozen=True, slots=True)
+class WordAligner:
+    """Alignment of words of a source text with words of its translation."""
 
-    It is the word whose log-probability falls most without the word in the source (Li et al. 2019,
-    "On the Word Alignment from Neural Machine Translation") and rises most from no source to the
-    word alone, times its attention to it; and the next words of a tenth of that, without spaces of
-    half of it or likely after it, given the word alone. Where no word depends on it, it is that of
-    the translation of the word alone, if it stands there once, otherwise None, as with engines that
-    do not explain. No two share a word; those in `kept` places stay.
+    engine: Engine
+    tokenizer: Tokenizer
+    alone: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """Translations of words alone, by their source tokens; filled on demand."""
+
+    def align(
+        self, part: TranslatedPart, words: Sequence[Sequence[Span]], kept: Sequence[Span]
+    ) -> list[Span | None]:
+        """Return the place in a translation of each word of its source text, given by its places.
+
+        It is where the translation has what the model writes for the word alone, if it has it once,
+        and otherwise where it depends on the word. None: nowhere, or the engine does not explain.
+        No two share a word; those in `kept` places stay.
+        """
+        if not (words and part.hypothesis.ids and isinstance(self.engine, ExplainingEngine)):
+            return [None] * len(words)
+        text, term_ids = part.source_text, self.tokenizer.term_ids
+        source = without_terms(part.source, term_ids) if term_ids else [*part.source]
+        owners, aligned = source_tokens(text, source, self.tokenizer), list[Span | None]()
+        tags = {*range(len(source))}.difference(*owners)
+        free = _words_of(part, kept, self.tokenizer)
+        for places in words:
+            ends = ([len("".join(text[:place].split())) for place in span] for span in places)
+            own = {t for first, last in ends for tokens in owners[first:last] for t in tokens}
+            sources = [
+                tuple(token for at, token in enumerate(source) if at in tokens)
+                for tokens in (own | tags, {*range(len(source))} - own, tags)
+            ]
+            alone = self._translate(sources[0], sources[2], self.engine).casefold()
+            runs = [
+                (first, end)
+                for first in range(len(free))
+                for end in range(first + 1, len(free) + 1)
+                if part.text[free[first].start : free[end - 1].end].casefold() == alone
+            ]
+            if len(runs) != 1:
+                details = self.engine.explain([source, *sources], [part.hypothesis] * 4)
+                runs = _find_dependent(part.text, free, details, sorted(own))
+            aligned += [(free[first].start, free[end - 1].end) for first, end in runs] or [None]
+            for first, end in runs:
+                free = [*free[:first], *free[end:]]
+        return aligned
+
+    def _translate(
+        self, source: tuple[int, ...], empty: tuple[int, ...], engine: ExplainingEngine
+    ) -> str:
+        """Return the words in the translation of a source that depend most on it, or nothing."""
+        if source not in self.alone:
+            [hypothesis] = engine.translate_ids([source], DecodingConfig(search="greedy"))
+            text = self.tokenizer.decode_target(hypothesis.ids)
+            words = _words_of(TranslatedPart(source, hypothesis, "", text), [], self.tokenizer)
+            self.alone[source] = ""
+            if words:
+                full, without = engine.explain([source, empty], [hypothesis] * 2)
+                gained = np.subtract(full.log_probs, without.log_probs)
+                weights = [gained[word.tokens].sum() for word in words]
+                first, end = _join_words(text, words, weights, full)
+                self.alone[source] = text[words[first].start : words[end - 1].end]
+        return self.alone[source]
+
+
+def _find_dependent(
+    text: str, words: Sequence[_Word], details: Sequence[TokenDetails], columns: list[int]
+) -> list[tuple[int, int]]:
+    """Return first and end of the words that depend on a word of the source, or nothing.
+
+    `details` are those of the translation, and with the word alone, without the word and without a
+    source. What depends on the word is less likely without it (Li et al. 2019, "On the Word
+    Alignment from Neural Machine Translation"), more likely with it alone, and attends to it.
     """
-    written = part.hypothesis.ids
-    if not (words and written and isinstance(engine, ExplainingEngine)):
-        return [None] * len(words)
-    text, term_ids = part.source_text, tokenizer.term_ids
-    source = without_terms(part.source, term_ids) if term_ids else [*part.source]
-    owners, sources, owned = source_tokens(text, source, tokenizer), [source], list[list[int]]()
-    tags = {*range(len(source))}.difference(*owners)
-    for places in words:
-        ends = ([len("".join(text[:place].split())) for place in span] for span in places)
-        own = {t for first, last in ends for tokens in owners[first:last] for t in tokens}
-        owned.append(sorted(own))
-        sources.append([token for at, token in enumerate(source) if at not in own])
-        sources.append([token for at, token in enumerate(source) if at in own | tags])
-    sources.append([source[at] for at in sorted(tags)])
-    full, *others, empty = engine.explain(sources, [part.hypothesis] * len(sources))
-    text, aligned, free = part.text, list[Span | None](), _words_of(part, kept, tokenizer)
-    details = zip(owned, sources[2::2], others[::2], others[1::2], strict=False)
-    for columns, own_source, without, alone in details:
-        lost = np.subtract(full.log_probs, without.log_probs)
-        gained = np.subtract(alone.log_probs, empty.log_probs)
-        seen = np.ones(len(lost)) if full.attention is None else full.attention[:, columns].sum(1)
-        losses = [lost[word.tokens].sum() * seen[word.tokens].max() for word in free]
-        gains = [gained[word.tokens].sum() * seen[word.tokens].max() for word in free]
-        weights = [loss + gain for loss, gain in zip(losses, gains, strict=True)]
-        best = max(range(len(free)), key=weights.__getitem__, default=0)
-        if not free or losses[best] < _LEAST_LOSS:
-            word = _translate_alone(own_source, sources[-1], engine, tokenizer)
-            same = [n for n, each in enumerate(free) if text[each.start : each.end] == word]
-            if len(same) != 1:
-                aligned.append(None)
-                continue
-            [best] = same
-        likely = [sum(alone.log_probs[t] for t in each.tokens) >= _LIKELY for each in free]
-        first, end = _join_words(text, free, best, weights, likely)
-        aligned.append((free[first].start, free[end - 1].end))
-        free = [*free[:first], *free[end:]]
-    return aligned
+    full, alone, without, empty = details
+    lost = np.subtract(full.log_probs, without.log_probs)
+    gained = np.subtract(alone.log_probs, empty.log_probs)
+    seen = np.ones(len(lost)) if full.attention is None else full.attention[:, columns].sum(1)
+    losses = [lost[word.tokens].sum() * seen[word.tokens].max() for word in words]
+    gains = [gained[word.tokens].sum() * seen[word.tokens].max() for word in words]
+    weights = [loss + gain for loss, gain in zip(losses, gains, strict=True)]
+    best = max(range(len(words)), key=weights.__getitem__, default=None)
+    if best is None or losses[best] < _LEAST_LOSS:
+        return []
+    return [_join_words(text, words, weights, alone)]
 
 
 def _join_words(
-    text: str, words: Sequence[_Word], best: int, weights: Sequence[float], likely: Sequence[bool]
+    text: str, words: Sequence[_Word], weights: Sequence[float], details: TokenDetails
 ) -> tuple[int, int]:
-    """Return the first word and the end of the words that belong to the best one."""
-    first, end = best, best + 1
+    """Return the first word and the end of the words that belong to the one of most weight.
+
+    They are the next ones of a tenth of its weight, without spaces of half of it or likely.
+    """
+    first = best = max(range(len(words)), key=weights.__getitem__)
+    end = best + 1
     while end < len(words):
         gap = text[words[end - 1].end : words[end].start]
         is_heavy = weights[end] >= weights[best] / 2
-        joins = weights[end] >= weights[best] / 10 if gap else is_heavy or likely[end]
-        if gap.strip() or not joins:
+        is_likely = sum(details.log_probs[token] for token in words[end].tokens) >= _LIKELY
+        if gap.strip() or not (
+            weights[end] >= weights[best] / 10 if gap else is_heavy or is_likely
+        ):
             break
         # In scripts without spaces, a counter or a verb before the word depends on it as well.
         if not gap and words[end].is_long() and (is_heavy or not words[first].is_long()):
             first = end
         end += 1
     return first, end
-
-
-def _translate_alone(
-    source: Sequence[int], empty: Sequence[int], engine: ExplainingEngine, tokenizer: Tokenizer
-) -> str:
-    """Return the word in the translation of a source that depends most on it, or nothing."""
-    [hypothesis] = engine.translate_ids([source], DecodingConfig(search="greedy"))
-    part = TranslatedPart(source, hypothesis, "", tokenizer.decode_target(hypothesis.ids))
-    if not (words := _words_of(part, [], tokenizer)):
-        return ""
-    full, without = engine.explain([source, empty], [hypothesis] * 2)
-    gained = np.subtract(full.log_probs, without.log_probs)
-    best = max(words, key=lambda word: gained[word.tokens].sum())
-    return part.text[best.start : best.end]
 
 
 def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:

@@ -13,8 +13,8 @@ from operator import itemgetter
 from mt.data.glossary import Glossary, Match
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import copied_spans, is_unspaced
-from mt.decoding.alignment import align_source_words, map_spans_to_line, source_tokens
-from mt.decoding.engine import Engine, TermUse, TranslatedPart
+from mt.decoding.alignment import WordAligner, map_spans_to_line, source_tokens
+from mt.decoding.engine import TermUse, TranslatedPart
 from mt.decoding.preparation import SearchInput
 from mt.special_ids import UNK
 
@@ -25,7 +25,7 @@ class Terms:
 
     glossary: Glossary
     tokenizer: Tokenizer
-    engine: Engine
+    aligner: WordAligner
     longest_source: int
     """Largest number of tokens of a source, including EOS."""
 
@@ -71,8 +71,7 @@ class Terms:
         kept += [(start, end) for start, end, _ in edits.values()]
         asked = [number for number in range(len(matches)) if number not in edits]
         words = [[(m.start, m.end) for m in matches if m.term is matches[n].term] for n in asked]
-        runs = align_source_words(part, words, kept, self.engine, self.tokenizer)
-        for number, run in zip(asked, runs, strict=True):
+        for number, run in zip(asked, self.aligner.align(part, words, kept), strict=True):
             if run:
                 target = self.glossary.write_target(matches[number], part.text, run[0])
                 around = part.text[max(run[0] - len(target) + 1, 0) : run[1] + len(target) - 1]

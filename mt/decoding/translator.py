@@ -14,7 +14,7 @@ from mt.data.glossary import Glossary, Term, as_terms
 from mt.data.numbers import missing_numbers
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
-from mt.decoding.alignment import Link, align_words, map_spans_to_line
+from mt.decoding.alignment import Link, WordAligner, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
 from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine
@@ -237,7 +237,8 @@ class Translator:
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
         glossary = glossary or self.glossary
-        terms = Terms(glossary, self.tokenizer, self.engine, self.longest_source)
+        aligner = WordAligner(self.engine, self.tokenizer)
+        terms = Terms(glossary, self.tokenizer, aligner, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:

@@ -15,6 +15,7 @@ from mt.data.batches import collate
 from mt.data.glossary import Glossary, as_terms
 from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.alignment import WordAligner
 from mt.decoding.preparation import SearchInput
 from mt.decoding.terms import Terms
 from mt.decoding.translator import load_translator
@@ -187,7 +188,7 @@ def test_a_run_without_terms_is_continued_with_them(
     tokenizer, glossary = translator.tokenizer, {"two": "zwei", "nine": "neun"}
     assert tokenizer.term_ids is not None
     rows = Glossary(as_terms(glossary), translator.direction)
-    terms = Terms(rows, tokenizer, translator.engine, 99)
+    terms = Terms(rows, tokenizer, WordAligner(translator.engine, tokenizer), 99)
     [ids] = tokenizer.encode_source(["one two three four"])
     source = [*terms.show(SearchInput("one two three four", ids))]
     first, last = map(source.index, tokenizer.term_ids)
