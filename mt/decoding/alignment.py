@@ -158,8 +158,8 @@ class WordAligner:
 
     engine: Engine
     tokenizer: Tokenizer
-    alone: dict[tuple[int, ...], str] = field(default_factory=dict)
-    """Translations of words alone, by their source tokens; filled on demand."""
+    alone: dict[str, str] = field(default_factory=dict)
+    """Translations of words alone, filled on demand."""
 
     def align(
         self, part: TranslatedPart, words: Sequence[Sequence[Span]], kept: Sequence[Span]
@@ -173,18 +173,12 @@ class WordAligner:
         if not (words and part.hypothesis.ids and isinstance(self.engine, ExplainingEngine)):
             return [None] * len(words)
         text, term_ids = part.source_text, self.tokenizer.term_ids
-        source = without_terms(part.source, term_ids) if term_ids else [*part.source]
+        source = without_terms(part.source, term_ids) if term_ids else part.source
         owners, aligned = source_tokens(text, source, self.tokenizer), list[Span | None]()
-        tags = {*range(len(source))}.difference(*owners)
         free = _words_of(part, kept, self.tokenizer)
         for places in words:
-            ends = ([len("".join(text[:place].split())) for place in span] for span in places)
-            own = {t for first, last in ends for tokens in owners[first:last] for t in tokens}
-            sources = [
-                tuple(token for at, token in enumerate(source) if at in tokens)
-                for tokens in (own | tags, {*range(len(source))} - own, tags)
-            ]
-            alone = self._translate(sources[0], sources[2], self.engine).casefold()
+            word = text[slice(*places[0])]
+            alone = self._translate(word, self.engine).casefold()
             runs = [
                 (first, end)
                 for first in range(len(free))
@@ -192,29 +186,34 @@ class WordAligner:
                 if part.text[free[first].start : free[end - 1].end].casefold() == alone
             ]
             if len(runs) != 1:
-                details = self.engine.explain([source, *sources], [part.hypothesis] * 4)
+                starts, ends = zip(*places, strict=True)
+                outside = zip([0, *ends], [*starts, len(text)], strict=True)
+                rest = "".join(text[start:end] for start, end in outside).split()
+                sources = [source, *self.tokenizer.encode_source([word, " ".join(rest), ""])]
+                details = self.engine.explain(sources, [part.hypothesis] * 4)
+                borders = [[len("".join(text[:at].split())) for at in span] for span in places]
+                own = {t for first, last in borders for owner in owners[first:last] for t in owner}
                 runs = _find_dependent(part.text, free, details, sorted(own))
             aligned += [(free[first].start, free[end - 1].end) for first, end in runs] or [None]
             for first, end in runs:
                 free = [*free[:first], *free[end:]]
         return aligned
 
-    def _translate(
-        self, source: tuple[int, ...], empty: tuple[int, ...], engine: ExplainingEngine
-    ) -> str:
-        """Return the words in the translation of a source that depend most on it, or nothing."""
-        if source not in self.alone:
+    def _translate(self, word: str, engine: ExplainingEngine) -> str:
+        """Return what depends most on a word in the translation of it alone, or nothing."""
+        if word not in self.alone:
+            source, empty = self.tokenizer.encode_source([word, ""])
             [hypothesis] = engine.translate_ids([source], DecodingConfig(search="greedy"))
             text = self.tokenizer.decode_target(hypothesis.ids)
-            words = _words_of(TranslatedPart(source, hypothesis, "", text), [], self.tokenizer)
-            self.alone[source] = ""
+            words = _words_of(TranslatedPart(source, hypothesis, word, text), [], self.tokenizer)
+            self.alone[word] = ""
             if words:
                 full, without = engine.explain([source, empty], [hypothesis] * 2)
                 gained = np.subtract(full.log_probs, without.log_probs)
-                weights = [gained[word.tokens].sum() for word in words]
+                weights = [gained[each.tokens].sum() for each in words]
                 first, end = _join_words(text, words, weights, full)
-                self.alone[source] = text[words[first].start : words[end - 1].end]
-        return self.alone[source]
+                self.alone[word] = text[words[first].start : words[end - 1].end]
+        return self.alone[word]
 
 
 def _find_dependent(
