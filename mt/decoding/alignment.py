@@ -243,17 +243,18 @@ def _join_words(
 ) -> tuple[int, int]:
     """Return the first word and the end of the words that belong to the one of most weight.
 
-    They are the next ones of a tenth of its weight, without spaces of half of it or likely.
+    They are the next ones of a tenth of its weight, without spaces of half of it or likely, and
+    none is repeated.
     """
+    written = [text[word.start : word.end] for word in words]
     first = best = max(range(len(words)), key=weights.__getitem__)
     end = best + 1
     while end < len(words):
         gap = text[words[end - 1].end : words[end].start]
         is_heavy = weights[end] >= weights[best] / 2
         is_likely = sum(details.log_probs[token] for token in words[end].tokens) >= _LIKELY
-        if gap.strip() or not (
-            weights[end] >= weights[best] / 10 if gap else is_heavy or is_likely
-        ):
+        joins = weights[end] >= weights[best] / 10 if gap else is_heavy or is_likely
+        if gap.strip() or not joins or written[end] in written[first:end]:
             break
         # In scripts without spaces, a counter or a verb before the word depends on it as well.
         if not gap and words[end].is_long() and (is_heavy or not words[first].is_long()):

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import chain, islice
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -58,6 +59,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         self.model = model
         self.models = (model, *others)
         self.device = device
+        self._explaining = Lock()
 
     def n_best_ids(
         self,
@@ -173,12 +175,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         pairs = zip(sources, targets, strict=True)
         lengths = {index: max(map(len, pair)) for index, pair in enumerate(pairs) if pair[1]}
         details = [TokenDetails((), ())] * len(targets)
-        with _evaluation_mode(self.models):
-            # Copies of the modules over the same tensors: the hooks reach no other thread.
-            models = [
-                copy.deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
-                for model in self.models
-            ]
+        with self._explaining, _evaluation_mode(self.models):
+            models = self._hooked_models
 
             def explain(batch: list[int]) -> list[TokenDetails]:
                 batch_sources = [sources[index] for index in batch]
@@ -190,6 +188,14 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
                 for index, detail in zip(batch, results, strict=True):
                     details[index] = detail
         return details
+
+    @cached_property
+    def _hooked_models(self) -> list[Transformer]:
+        """Copies of the modules over the same tensors: hooks on them reach no other thread."""
+        return [
+            copy.deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
+            for model in self.models
+        ]
 
     @property
     def longest(self) -> int | None:

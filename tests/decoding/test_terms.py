@@ -177,6 +177,7 @@ def test_a_term_that_is_missing_replaces_the_aligned_words_alone(
         ("我的电脑", [0.1, 0.1, 0.2, 0], "", None),  # hardly any loss
         ("我的电脑", [1, 0, 0.4, 0], "电脑", "我的桌子"),  # the term alone makes it likely
         ("我的电脑", [0, 0, 0.1, 0], "电脑", "我的桌子"),  # nothing but the term alone tells
+        ("我的电脑", [0, 0, 0.1, 0], "电脑电脑", "我的桌子"),  # it repeats itself
         ("电脑的电脑", [0, 0, 0, 0.1, 0], "电脑", None),  # it tells two words
         # A counter or a verb before the word depends on it as well.
         ("带一把雨伞。", [0, 2, 2, 3, 1, 0], "", "带一把桌子。"),
