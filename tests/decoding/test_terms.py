@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,6 @@ def test_a_term_that_is_missing_replaces_the_aligned_words_alone(
         ("我的电脑", [0.1, 0.1, 0.2, 0], "", None),  # hardly any loss
         ("我的电脑", [1, 0, 0.4, 0], "电脑", "我的桌子"),  # the term alone makes it likely
         ("我的电脑", [0, 0, 0.1, 0], "电脑", "我的桌子"),  # nothing but the term alone tells
-        ("我的电脑", [0, 0, 0.1, 0], "电脑电脑", "我的桌子"),  # it repeats itself
         ("电脑的电脑", [0, 0, 0, 0.1, 0], "电脑", None),  # it tells two words
         # A counter or a verb before the word depends on it as well.
         ("带一把雨伞。", [0, 2, 2, 3, 1, 0], "", "带一把桌子。"),
@@ -228,6 +228,28 @@ def test_whole_words_are_replaced_in_scripts_without_spaces(
     assert translation.text == (placed or text)
     ways = {None: "", text: "model"}
     assert [use.way for use in translation.terms] == [ways.get(placed, "placed")]
+
+
+def test_a_word_alone_may_be_translated_twice() -> None:
+    class Stammering(Dictionary):
+        """Engine that repeats single words, and whose translations depend on no single word."""
+
+        def n_best_ids(self, sources: Any, *_: Any, **__: Any) -> list[list[Hypothesis]]:
+            found = super().n_best_ids(sources)
+            repeats = [1 + (len(self.words(source)) == 1) for source in sources]
+            return [
+                [replace(best, ids=best.ids * times)]
+                for [best], times in zip(found, repeats, strict=True)
+            ]
+
+        def score(self, sources: Any, targets: Any) -> list[list[float]]:
+            each = [-0.1 if self.words(source) else -5.0 for source in sources]
+            return [[score] * len(target) for score, target in zip(each, targets, strict=True)]
+
+    translator = build(TABLE)
+    translator.engine = Stammering(translator.tokenizer, TABLE)
+    [text] = translator.translate(["see a dog"], glossary={"dog": "Köter"})
+    assert text == "sehen einen Köter"
 
 
 def test_a_forced_beginning_stays() -> None:
