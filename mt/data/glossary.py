@@ -94,7 +94,7 @@ def _check_rows(name: str, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[T
             no = "leave out markup, placeholders, addresses and control characters"
             faults.append(f"{place} has `{make_printable(odd[0])}`; {no}")
         elif len(note) not in {1, 2} or not all(map(_LETTER.search, left + right)):
-            faults.append(f"{place} is not a source term with letters, tab, such a target term")
+            faults.append(f"{place} is not a source term, tab and target term, with letters")
         for index, source in enumerate(left):
             # As many forms on both sides are pairs.
             own = right[index : index + 1] if len(left) == len(right) else []

@@ -174,8 +174,7 @@ class WordAligner:
             return [None] * len(words)
         text, term_ids = part.source_text, self.tokenizer.term_ids
         source = without_terms(part.source, term_ids) if term_ids else part.source
-        owners, aligned = source_tokens(text, source, self.tokenizer), list[Span | None]()
-        free = _words_of(part, kept, self.tokenizer)
+        free, aligned = _words_of(part, kept, self.tokenizer), list[Span | None]()
         for places in words:
             word = text[slice(*places[0])]
             alone = self._translate(word, self.engine).casefold()
@@ -191,6 +190,7 @@ class WordAligner:
                 rest = "".join(text[start:end] for start, end in outside).split()
                 sources = [source, *self.tokenizer.encode_source([word, " ".join(rest), ""])]
                 details = self.engine.explain(sources, [part.hypothesis] * 4)
+                owners = source_tokens(text, source, self.tokenizer)
                 borders = [[len("".join(text[:at].split())) for at in span] for span in places]
                 own = {t for first, last in borders for owner in owners[first:last] for t in owner}
                 runs = _find_dependent(part.text, free, details, sorted(own))

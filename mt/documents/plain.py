@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, chain
 
 from mt.data.sentences import split_sentences
+from mt.data.sources import usual_width
 from mt.documents.html import LAST_MARK, add_characters, escape_text, find_foreign
 from mt.documents.inline import embed
 from mt.documents.segments import (
@@ -42,8 +42,8 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
 
     Raises DataError if there is no such column, with the line for a line that is too short.
     """
-    widths = Counter(line[0].count("\t") for line in _LINE.finditer(source) if line[0].strip())
-    usual = max(widths, key=lambda width: (widths[width], width), default=0)
+    rows = (line[0] for line in _LINE.finditer(source))
+    usual = usual_width(row.count("\t") + 1 for row in rows if row.strip())
     lines, column = _LINE.finditer(source), options.column
     names = source.partition("\n")[0].rstrip("\r").split("\t")
     if column is None:
@@ -58,7 +58,7 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
         cells = line[0].rstrip("\r\n").split("\t")
         if cells == [""]:
             continue
-        if len(cells) > usual + 1:
+        if len(cells) > usual:
             yield Replacement(line.start(), line.start(), "", "rows with too many cells")
             continue
         if index >= len(cells):
