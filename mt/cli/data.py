@@ -1,20 +1,13 @@
 """Commands `mt data check` and `mt data clean`."""
 
+import json
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import (
-    Overrides,
-    ReportFiles,
-    check_report_files,
-    command_group,
-    load,
-    write_reports,
-)
+from mt.cli.options import AsJson, Overrides, command_group, load
 from mt.cli.train import ConfigFile
 from mt.tables import align_columns
 
@@ -31,11 +24,8 @@ def check(
         Path,
         typer.Argument(metavar="CONFIG|RUN", help="Config; or run, to check its tokenizer too."),
     ],
-    output: ReportFiles = None,
-    processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of parallel processes.")
-    ] = 1,
     overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check the corpora of a config, and suggest cleaning.
 
@@ -51,15 +41,12 @@ def check(
         config = subject / CONFIG_FILE
     loaded = load(config, overrides)
     from mt.doctor.check import check_corpora
-    from mt.doctor.corpus_report import as_html, as_text
+    from mt.doctor.corpus_report import as_text
 
-    named = (Path(value) for value in loaded.flat().values() if isinstance(value, str))
-    check_report_files(output or (), [subject, *(path for path in named if path.is_file())])
     _, origin = loaded.tokenizer_origin or ("", None)
     tokenizer = _load_tokenizer(subject if subject.is_dir() else origin)
-    report = check_corpora(loaded.data, tokenizer=tokenizer, processes=processes)
-    write_reports(output or (), partial(asdict, report), partial(as_html, report))
-    typer.echo(as_text(report))
+    report = check_corpora(loaded.data, tokenizer=tokenizer)
+    typer.echo(json.dumps(asdict(report), ensure_ascii=False) if as_json else as_text(report))
 
 
 def _load_tokenizer(folder: Path | None) -> "Tokenizer | None":

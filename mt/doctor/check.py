@@ -7,12 +7,10 @@ full check reads the corpora several times and reports everything.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from zlib import crc32
 
 import numpy as np
-from tqdm import tqdm
 
 from mt.config import DataConfig
 from mt.data.filters import (
@@ -36,7 +34,6 @@ from mt.doctor.findings import (
     KINDS,
     MAX_LINES_SHOWN,
     CorpusReport,
-    Fertility,
     Finding,
     PairExample,
     SplitReport,
@@ -53,17 +50,13 @@ from mt.doctor.misalignment import (
     spread_stretches,
 )
 from mt.doctor.tally import (
-    BLOCK_LINES,
     LineBlock,
     PairCounts,
-    ParallelMap,
-    count_block,
+    count_pairs,
     find_duplicates,
     find_overlaps,
     measure_fertility,
-    open_map,
     read_blocks,
-    sum_counts,
 )
 from mt.errors import DataError
 from mt.languages import base_language, scripts_of, variants_in
@@ -234,7 +227,7 @@ def _judge(
     block, whole = _make_block(pairs), "the pairs" if is_whole else "a sample"
     for finding in _find_two_scripts([block], languages):
         warnings.append(f"{finding.share:.0%} of a sample: {describe(finding)}")
-    for finding in count_block(block, *languages).findings:
+    for finding in count_pairs([block], *languages).findings:
         least = _MIN_SHARES.get(finding.kind, 2.0)
         # Of fewer than 100 pairs, most of them.
         if finding.share >= least and (len(pairs) >= _MIN_PAIRS or finding.share > _MAJORITY):
@@ -359,7 +352,9 @@ def _identify_other(texts: Sequence[str], language: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class _CountedSplit:
+class CountedSplit:
+    """A corpus or a split with the counts of its lines."""
+
     name: str
     corpus: PairSource
     languages: tuple[str, str]
@@ -367,16 +362,15 @@ class _CountedSplit:
 
     @property
     def pairs(self) -> int:
+        """Number of lines that have an opposite line."""
         return min(self.counts.source.lines, self.counts.target.lines)
 
     def blocks(self, task: str) -> Iterator[LineBlock]:
         """Read the corpus once more, with a progress bar."""
-        return _show_progress(read_blocks(self.corpus), f"{self.name}: {task}")
+        return read_blocks(self.corpus, f"{self.name}: {task}")
 
 
-def check_corpora(
-    data: DataConfig, *, tokenizer: Tokenizer | None = None, processes: int = 1
-) -> CorpusReport:
+def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> CorpusReport:
     """Read every split of a config several times and return all warnings.
 
     Each corpus of a mixture is a split of its own. With a tokenizer, the report has its tokens per
@@ -395,53 +389,59 @@ def check_corpora(
             corpora[name] = corpus
         except DataError as error:  # such as training sides of unequal length, checked below
             notes.append(f"{name}: was not checked: {error}")
+    splits = []
+    for name, corpus in corpora.items():
+        directed = data.for_source(sections[name])
+        languages = directed.source_language, directed.target_language
+        counts = count_pairs(read_blocks(corpus, f"{name}: counting"), *languages)
+        if not counts.source.lines or not counts.target.lines:
+            raise DataError(f"{corpus.description}: the corpus is empty")
+        splits.append(CountedSplit(name, corpus, languages, counts))
     lexicons: dict[tuple[str, str], BilingualLexicon] = {}
-    with open_map(processes) as parallel:
-        splits = [
-            _count_split(name, corpus, data.for_source(sections[name]), parallel=parallel)
-            for name, corpus in corpora.items()
+    for index, split in enumerate(splits):
+        stretches = spread_stretches(split.blocks("sampling lines"), at_least=_STRETCHES)
+        # The first split in two languages is a training corpus if there is one.
+        if split.languages not in lexicons:
+            lexicons[split.languages] = learn_lexicon(stretches)
+        findings = [
+            *_find_misalignment(split, stretches, lexicons[split.languages]),
+            *split.counts.findings,
+            *_find_two_scripts(stretches, split.languages),
+            *_find_extra_cells(split.corpus),
+            *find_duplicates(split.counts),
+            *_find_other_language_lines(split),
         ]
-        for index, split in enumerate(splits):
+        for other in splits[:index]:
             # Training leaves held-out pairs out.
-            unlike = training if isinstance(split.corpus, HeldOutPairs) else ()
-            earlier = [other for other in splits[:index] if other.name not in unlike]
-            stretches = spread_stretches(split.blocks("sampling lines"), at_least=_STRETCHES)
-            # The first split in two languages is a training corpus if there is one.
-            if split.languages not in lexicons:
-                lexicons[split.languages] = learn_lexicon(stretches)
-            lexicon = lexicons[split.languages]
-            findings = [
-                *_find_misalignment(split, stretches, lexicon, parallel=parallel),
-                *split.counts.findings,
-                *_find_two_scripts(stretches, split.languages),
-                *_find_extra_cells(split.corpus),
-                *find_duplicates(split.counts),
-                *_find_other_language_lines(split, parallel=parallel),
-            ]
-            for other in earlier:
+            if not (isinstance(split.corpus, HeldOutPairs) and other.name in training):
                 findings += find_overlaps(split.counts, other.counts, other.name)
-            fertility = _measure_sample(stretches, tokenizer, split.languages)
-            warnings = [finding for finding in findings if finding.count]
-            warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
-            shown = {line for finding in warnings for line in finding.lines}
-            examples = [
-                PairExample(line, source, target)
-                for block in split.blocks("reading examples")
-                for line, source, target in block.numbered()
-                if line in shown
-            ]
-            reports.append(
-                SplitReport(
-                    split.name,
-                    split.corpus.description,
-                    split.counts.source.size(split.languages[0], fertility[0]),
-                    split.counts.target.size(split.languages[1], fertility[1]),
-                    tuple(warnings),
-                    tuple(examples),
-                )
+        warnings = [finding for finding in findings if finding.count]
+        warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
+        shown = {line for finding in warnings for line in finding.lines}
+        examples = [
+            PairExample(line, source, target)
+            for block in split.blocks("reading examples")
+            for line, source, target in block.numbered()
+            if line in shown
+        ]
+        sources = [line for stretch in stretches for line in stretch.sources]
+        targets = [line for stretch in stretches for line in stretch.targets]
+        source_fertility = target_fertility = None
+        if tokenizer is not None:
+            source_fertility = measure_fertility(sources, tokenizer.source, split.languages[0])
+            target_fertility = measure_fertility(targets, tokenizer.target, split.languages[1])
+        reports.append(
+            SplitReport(
+                split.name,
+                split.corpus.description,
+                split.counts.source.size(split.languages[0], source_fertility),
+                split.counts.target.size(split.languages[1], target_fertility),
+                tuple(warnings),
+                tuple(examples),
             )
-            sample = sample_pairs(stretches)
-            notes += [f"{split.name}: {n}" for n in check_languages(sample, split.languages)]
+        )
+        sample = sample_pairs(stretches)
+        notes += [f"{split.name}: {note}" for note in check_languages(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for split in others for f in split.findings if f.other in training]
     cleaning = dump_cleaning(advise(train, overlaps))
@@ -460,24 +460,8 @@ def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
             )
 
 
-def _count_split(
-    name: str, corpus: PairSource, data: DataConfig, *, parallel: ParallelMap
-) -> _CountedSplit:
-    blocks = _show_progress(read_blocks(corpus), f"{name}: counting")
-    source, target = languages = data.source_language, data.target_language
-    count = partial(count_block, source_language=source, target_language=target)
-    counts = sum_counts(parallel(count, blocks))
-    if not counts.source.lines or not counts.target.lines:
-        raise DataError(f"{corpus.description}: the corpus is empty")
-    return _CountedSplit(name, corpus, languages, counts)
-
-
 def _find_misalignment(
-    split: _CountedSplit,
-    stretches: Sequence[LineBlock],
-    lexicon: BilingualLexicon,
-    *,
-    parallel: ParallelMap,
+    split: CountedSplit, stretches: Sequence[LineBlock], lexicon: BilingualLexicon
 ) -> Iterator[Finding]:
     lines = split.counts.source.lines, split.counts.target.lines
     longer, pairs = max(lines), split.pairs
@@ -487,11 +471,11 @@ def _find_misalignment(
     if are_unrelated(stretches, lexicon):
         yield Finding("unrelated", "pair", pairs, pairs, ())
         return
-    for shift in find_shifts(split.blocks("aligning"), lexicon, parallel=parallel):
+    for shift in find_shifts(split.blocks("aligning"), lexicon):
         yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
 
 
-def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -> list[Finding]:
+def _find_other_language_lines(split: CountedSplit) -> list[Finding]:
     """Count the lines of a fixed sample in another language; without py3langid return nothing."""
     try:
         known_languages()
@@ -500,42 +484,22 @@ def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -
     sampled = min(split.pairs, _MAX_IDENTIFIED)
     is_sampled = np.zeros(split.pairs, dtype=bool)
     is_sampled[np.random.default_rng(1).choice(split.pairs, sampled, replace=False)] = True
-    samples = (
-        [pair for pair in block.numbered() if is_sampled[pair[0] - 1]]
-        for block in split.blocks("identifying languages")
-    )
-    parts = list(parallel(partial(_identify, split.languages), samples))
-    findings = []
-    for index, side in enumerate(("source", "target")):
-        hits = tuple(line for part in parts for line in part[index])
-        total = split.pairs if sampled < split.pairs else 0
-        lines = hits[:MAX_LINES_SHOWN]
-        findings.append(Finding("other_language", side, len(hits), sampled, lines, total=total))
-    return findings
-
-
-def _identify(languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]) -> list[list[int]]:
-    """Return the numbers of the source lines and of the target lines in another language."""
+    lines: tuple[list[int], list[int]] = [], []
+    for block in split.blocks("identifying languages"):
+        for line, *texts in block.numbered():
+            for side, text in enumerate(texts):
+                if is_sampled[line - 1] and in_other_language(text, split.languages[side]):
+                    lines[side].append(line)
+    total = split.pairs if sampled < split.pairs else 0
     return [
-        [line for line, *texts in pairs if in_other_language(texts[side], language)]
-        for side, language in enumerate(languages)
+        Finding(
+            "other_language", side, len(hits), sampled, tuple(hits[:MAX_LINES_SHOWN]), total=total
+        )
+        for side, hits in zip(("source", "target"), lines, strict=True)
     ]
 
 
-def _measure_sample(
-    stretches: Sequence[LineBlock], tokenizer: Tokenizer | None, languages: tuple[str, str]
-) -> tuple[Fertility | None, Fertility | None]:
-    if tokenizer is None:
-        return None, None
-    sources = [line for stretch in stretches for line in stretch.sources]
-    targets = [line for stretch in stretches for line in stretch.targets]
-    return (
-        measure_fertility(sources, tokenizer.source, languages[0]),
-        measure_fertility(targets, tokenizer.target, languages[1]),
-    )
-
-
-def _describe_skipped(splits: Iterable[_CountedSplit]) -> Iterator[str]:
+def _describe_skipped(splits: Iterable[CountedSplit]) -> Iterator[str]:
     """Yield the checks that were skipped, once for each language."""
     languages = dict.fromkeys(code for split in splits for code in split.languages)
     try:
@@ -551,8 +515,3 @@ def _describe_skipped(splits: Iterable[_CountedSplit]) -> Iterator[str]:
             skipped.append("py3langid does not identify it")
         if skipped:
             yield f"`{language}` was not fully checked: {' and '.join(skipped)}"
-
-
-def _show_progress(blocks: Iterable[LineBlock], task: str) -> Iterator[LineBlock]:
-    shown = tqdm(blocks, task, unit=" lines", unit_scale=BLOCK_LINES, leave=False, disable=None)
-    return iter(shown)

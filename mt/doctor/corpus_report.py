@@ -1,15 +1,15 @@
-"""Report of `mt data check` as text and as an HTML page."""
+"""Report of `mt data check` as text."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, SplitReport, describe
-from mt.tables import Cell, PageSection, make_printable, render_page
+from mt.tables import clip, make_printable
 
 _SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
 _SHOWN_LOST = 12
-_MAX_CHARACTERS = 300
+_SHOWN_CELLS = 100
 _INVISIBLE = re.compile(r"([\x00-\x1f\x7f-\x9f\xad\u200b\u2028\u2029\ufeff]+|^\s+|\s+$)")
 
 
@@ -58,7 +58,7 @@ def format_percent(share: float) -> str:
 
 
 def as_text(report: CorpusReport) -> str:
-    """Return the report for a terminal: the warnings of each split, the worst first."""
+    """Return the warnings of each split, the worst first, each with an example."""
     lines = []
     for split in report.splits:
         source, target = split.source, split.target
@@ -69,11 +69,14 @@ def as_text(report: CorpusReport) -> str:
             f"{target.longest:,}",
             *(f"  {line}" for line in _describe_fertility(split)),
         ]
+        examples = {example.line: example for example in split.examples}
         for row in make_rows(split.findings):
             numbers = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
             word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
             where = f"; {word} {numbers}" if row.lines else ""
             lines.append(f"  {row.count:>9,} {format_percent(row.share):>6}  {row.words}{where}")
+            if row.lines and (example := examples.get(row.lines[0])):
+                lines += [f"{'':19}{_show(text)}" for text in (example.source, example.target)]
         lines += [""] if split.findings else ["  no warnings", ""]
     lines += [f"note: {note}" for note in report.notes]
     if report.cleaning:
@@ -81,15 +84,6 @@ def as_text(report: CorpusReport) -> str:
     else:
         lines.append("No cleaning of the training pairs is suggested.")
     return "\n".join(lines).rstrip("\n")
-
-
-def as_html(report: CorpusReport) -> str:
-    """Return the report as one page; texts of the corpora are cut after 300 characters."""
-    sections = [_make_section(split) for split in report.splits]
-    sections.append(PageSection("", paragraphs=[f"Note: {note}" for note in report.notes]))
-    if report.cleaning:
-        sections.append(PageSection("Suggested cleaning", code=report.cleaning))
-    return render_page("Corpus report", sections)
 
 
 def _describe_fertility(split: SplitReport) -> Iterator[str]:
@@ -111,34 +105,7 @@ def _describe_fertility(split: SplitReport) -> Iterator[str]:
         yield f"{text}; characters lost: {len(counts.lost):,}{lost}"
 
 
-def _make_section(split: SplitReport) -> PageSection:
-    examples = {example.line: example for example in split.examples}
-    rows: list[tuple[Cell, ...]] = []
-    for row in make_rows(split.findings):
-        cells = f"{row.count:,}", format_percent(row.share), row.words
-        if not row.lines:
-            rows.append((*cells, "", "", ""))
-        for line in row.lines:
-            example = examples.get(line)
-            texts = (_show(example.source), _show(example.target)) if example else ("", "")
-            rows.append((*cells, str(line), *texts))
-            cells = "", "", ""
-    paragraphs = [f"{split.description}: {split.pairs:,} pairs", *_describe_fertility(split)]
-    return PageSection(
-        split.name,
-        paragraphs if rows else [*paragraphs, "No warnings."],
-        ("count", "share", "warning", "line", split.source.language, split.target.language),
-        rows,
-        right=(0, 1, 3),
-    )
-
-
-def _show(text: str) -> Cell:
-    """Return visible text, and marked code points of invisible characters."""
-    cut = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
-    parts = _INVISIBLE.split(cut)
-    codes = [" ".join(f"U+{ord(character):04X}" for character in part) for part in parts[1::2]]
-    cell = [(parts[0], False)]
-    for code, visible in zip(codes, parts[2::2], strict=True):
-        cell += [(code, True), (visible, False)]
-    return cell
+def _show(text: str) -> str:
+    """Return the start of a text, with code points in place of invisible characters."""
+    codes = _INVISIBLE.sub(lambda run: "".join(f"<U+{ord(c):04X}>" for c in run[0]), text)
+    return clip(codes, _SHOWN_CELLS)

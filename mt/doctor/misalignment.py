@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.data.pairs import EvenSample
-from mt.doctor.tally import LineBlock, ParallelMap
+from mt.doctor.tally import LineBlock
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -172,15 +172,13 @@ class Shift:
     distance: int
 
 
-def find_shifts(
-    blocks: Iterable[LineBlock], lexicon: BilingualLexicon, *, parallel: ParallelMap = map
-) -> list[Shift]:
+def find_shifts(blocks: Iterable[LineBlock], lexicon: BilingualLexicon) -> list[Shift]:
     """Return the places at which the distance between paired lines changes, in order.
 
     If one side has up to 3 lines more, the path must end at that distance, so that at least one
     shift is found.
     """
-    similarity, extra = _sum_similarities(parallel(lexicon.embed, blocks))
+    similarity, extra = _sum_similarities(map(lexicon.embed, blocks))
     if not len(similarity):
         return []
     # Sides of equal length may still be out of step: both may lack a line at different places.

@@ -1,22 +1,26 @@
-"""Counts over blocks of lines, which can be taken in parallel and summed."""
+"""Counts over blocks of lines."""
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
-from multiprocessing import get_context
-from typing import Any
+from itertools import count, islice, tee
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from mt.data.corpus_files import LineReader
 from mt.data.filters import hash_text, normalized
 from mt.data.pairs import PairSource, TextPairs
 from mt.data.tokenizer import Vocabulary
-from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, SideSize
+from mt.doctor.findings import (
+    CHECKS,
+    MAX_LINES_SHOWN,
+    Fertility,
+    Finding,
+    PairCheck,
+    SideSize,
+)
 from mt.languages import written_without_spaces
 
 BLOCK_LINES = 4000
@@ -35,47 +39,27 @@ class LineBlock:
         return zip(count(self.first + 1), self.sources, self.targets, strict=False)
 
 
-def read_blocks(corpus: PairSource) -> Iterator[LineBlock]:
-    """Stream a corpus in blocks of 4,000 lines; unlike `pairs`, accept sides of unequal length."""
-    first = 0
+def read_blocks(corpus: PairSource, task: str) -> Iterator[LineBlock]:
+    """Stream a corpus in blocks of 4,000 lines with a progress bar.
+
+    Unlike `pairs`, accept sides of unequal length.
+    """
+    left: Iterator[str]
+    right: Iterator[str]
     if isinstance(corpus, TextPairs):
-        sides = corpus.source, corpus.target
-        left, right = (iter(LineReader(side, long_line="")) for side in sides)
-        while True:
+        left, right = (
+            iter(LineReader(side, long_line="")) for side in (corpus.source, corpus.target)
+        )
+    else:
+        pairs, same_pairs = tee(corpus.pairs())
+        left, right = (pair.source for pair in pairs), (pair.target for pair in same_pairs)
+    with tqdm(desc=task, unit=" lines", unit_scale=True, leave=False, disable=None) as bar:
+        for first in count(0, BLOCK_LINES):
             sources, targets = list(islice(left, BLOCK_LINES)), list(islice(right, BLOCK_LINES))
             if not sources and not targets:
                 return
             yield LineBlock(first, sources, targets)
-            first += BLOCK_LINES
-    pairs = corpus.pairs()
-    while chunk := list(islice(pairs, BLOCK_LINES)):
-        yield LineBlock(first, [pair.source for pair in chunk], [pair.target for pair in chunk])
-        first += len(chunk)
-
-
-ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
-"""Map of a function over items in order; across processes all of them must be picklable."""
-
-
-@contextmanager
-def open_map(processes: int) -> Iterator[ParallelMap]:
-    """Yield a map over a pool of processes, or over this process if `processes` is 1."""
-    if processes == 1:
-        yield map
-        return
-
-    def map_in_pool(work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        # `Executor.map` would read all items at once.
-        queued: deque[Future[Any]] = deque()
-        for item in items:
-            queued.append(pool.submit(work, item))
-            if len(queued) > 2 * processes:
-                yield queued.popleft().result()
-        yield from (future.result() for future in queued)
-
-    # Spawned, because a fork of a process with threads may hang.
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield map_in_pool
+            bar.update(max(len(sources), len(targets)))
 
 
 Hashes = npt.NDArray[np.uint64]
@@ -98,39 +82,55 @@ class SideCounts:
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """Counts of consecutive blocks."""
+    """Counts of both sides, and a finding for each of `CHECKS`, also with a count of 0."""
 
     source: SideCounts
     target: SideCounts
     findings: tuple[Finding, ...]
-    """One for each of `CHECKS`, including those with a count of 0."""
 
 
-def count_block(block: LineBlock, source_language: str, target_language: str) -> PairCounts:
-    """Count one block."""
+def count_pairs(
+    blocks: Iterable[LineBlock], source_language: str, target_language: str
+) -> PairCounts:
+    """Count the lines of consecutive blocks; the counts take 40 bytes a pair."""
     languages = source_language, target_language
-    pairs, findings = min(len(block.sources), len(block.targets)), []
-    for check in CHECKS:
-        if check.side == "pair":
-            lines = [n for n, source, target in block.numbered() if check.matches(source, target)]
-        else:
-            side = ("source", "target").index(check.side)
-            language = languages[side]
-            lines = [n for n, *pair in block.numbered() if check.matches(pair[side], language)]
-        shown = tuple(lines[:MAX_LINES_SHOWN])
-        findings.append(Finding(check.kind, check.side, len(lines), pairs, shown))
-    return PairCounts(_count_side(block.sources), _count_side(block.targets), tuple(findings))
+    pairs = 0
+    counts = Counter[PairCheck]()
+    first_lines: dict[PairCheck, list[int]] = {check: [] for check in CHECKS}
+    sides: tuple[list[SideCounts], list[SideCounts]] = [], []
+    for block in blocks:
+        pairs += min(len(block.sources), len(block.targets))
+        for check in CHECKS:
+            if check.side == "pair":
+                lines = [n for n, *pair in block.numbered() if check.matches(*pair)]
+            else:
+                side = ("source", "target").index(check.side)
+                language = languages[side]
+                lines = [n for n, *pair in block.numbered() if check.matches(pair[side], language)]
+            counts[check] += len(lines)
+            first_lines[check] += lines[: MAX_LINES_SHOWN - len(first_lines[check])]
+        for parts, texts in zip(sides, (block.sources, block.targets), strict=True):
+            lengths = [*map(len, texts)]
+            exact = np.array([hash_text(text) for text in texts], dtype=np.uint64)
+            loose = np.array([hash_text(normalized(text)) for text in texts], dtype=np.uint64)
+            longest = max(lengths, default=0)
+            parts.append(SideCounts(len(texts), sum(lengths), longest, exact, loose))
+    findings = (
+        Finding(check.kind, check.side, counts[check], pairs, tuple(lines))
+        for check, lines in first_lines.items()
+    )
+    source, target = map(_sum_sides, sides)
+    return PairCounts(source, target, tuple(findings))
 
 
-def sum_counts(blocks: Iterable[PairCounts]) -> PairCounts:
-    """Sum the counts of consecutive blocks; the hashes take 32 bytes a pair."""
-    parts, findings = list(blocks), []
-    for same in zip(*(part.findings for part in parts), strict=True):
-        lines = tuple(line for finding in same for line in finding.lines)[:MAX_LINES_SHOWN]
-        total, of = sum(finding.count for finding in same), sum(finding.of for finding in same)
-        findings.append(replace(same[0], count=total, of=of, lines=lines))
-    sources, targets = [part.source for part in parts], [part.target for part in parts]
-    return PairCounts(_sum_sides(sources), _sum_sides(targets), tuple(findings))
+def _sum_sides(parts: Sequence[SideCounts]) -> SideCounts:
+    return SideCounts(
+        sum(part.lines for part in parts),
+        sum(part.characters for part in parts),
+        max(part.longest for part in parts),
+        np.concatenate([part.exact for part in parts]),
+        np.concatenate([part.normalized for part in parts]),
+    )
 
 
 def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: str) -> Fertility:
@@ -145,27 +145,6 @@ def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: st
     words = None if written_without_spaces(language) else sum(len(line.split()) for line in lines)
     ranked = sorted(lost.items(), key=lambda item: (-item[1], item[0]))
     return Fertility(tokens, sum(map(len, lines)), words, tuple(ranked))
-
-
-def _count_side(lines: Sequence[str]) -> SideCounts:
-    lengths = [len(line) for line in lines]
-    return SideCounts(
-        len(lines),
-        sum(lengths),
-        max(lengths, default=0),
-        np.array([hash_text(line) for line in lines], dtype=np.uint64),
-        np.array([hash_text(normalized(line)) for line in lines], dtype=np.uint64),
-    )
-
-
-def _sum_sides(parts: Sequence[SideCounts]) -> SideCounts:
-    return SideCounts(
-        sum(part.lines for part in parts),
-        sum(part.characters for part in parts),
-        max(part.longest for part in parts),
-        np.concatenate([part.exact for part in parts]),
-        np.concatenate([part.normalized for part in parts]),
-    )
 
 
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))

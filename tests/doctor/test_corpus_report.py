@@ -1,6 +1,6 @@
 import pytest
 
-from mt.doctor.corpus_report import as_html, as_text, make_rows
+from mt.doctor.corpus_report import as_text, make_rows
 from mt.doctor.findings import (
     CorpusReport,
     Fertility,
@@ -66,21 +66,16 @@ def test_each_shift_has_its_row() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\tb\u200bc", "a<mark>U+0009</mark>b<mark>U+200B</mark>c"),
-        ("\xa0d e ", "<mark>U+00A0</mark>d e<mark>U+0020</mark>"),
-        ("<b> & `x`", "&lt;b&gt; &amp; `x`"),
-        ("z" * 301, f"{'z' * 300}…"),
-        ("z" * 300, "z" * 300),
-        ("z" * 299 + " z", f"{'z' * 299} …"),
+        ("a\tb\u200bc", "a<U+0009>b<U+200B>c"),
+        ("\xa0d e ", "<U+00A0>d e<U+0020>"),
+        ("z" * 101, f"{'z' * 99}…"),
+        ("早" * 50, "早" * 50),
     ],
 )
-def test_the_page_shows_text_escaped_cut_and_with_invisible_characters(
-    text: str, shown: str
-) -> None:
+def test_the_first_pair_is_shown_with_invisible_characters(text: str, shown: str) -> None:
     finding = Finding("overlap_pair", "pair", 1, 10, (4,), "train")
-    page = as_html(_report(finding, examples=(PairExample(4, text, "ein Test"),)))
-    assert f'<td class="number">4</td><td>{shown}</td><td>ein Test</td>' in page
-    assert "(`train`)" in page
+    report = _report(finding, examples=(PairExample(4, text, "ein Test"),))
+    assert as_text(report).split("\n")[3:5] == [f"{'':19}{shown}", f"{'':19}ein Test"]
 
 
 def test_tokens_and_lost_characters_are_described() -> None:
@@ -93,4 +88,3 @@ def test_tokens_and_lost_characters_are_described() -> None:
         "ß (U+00DF) 3 \u0301 (U+0301) 1",
         "  zh: 0.500 tokens a character; characters lost: 0",
     ]
-    assert "characters lost: 2, with counts: ß (U+00DF) 3" in as_html(report)
