@@ -40,7 +40,7 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
 from mt.decoding.scoring import Scorer
 from mt.decoding.shards import Extent, Job, Window
-from mt.doctor.misalignment import BilingualLexicon, learn_lexicon, spread_stretches
+from mt.doctor.misalignment import WordVectors, learn_word_vectors, spread_stretches
 from mt.doctor.tally import BLOCK_LINES, LineBlock
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.tables import make_printable
@@ -218,7 +218,7 @@ class Norms:
 
     lengths: Scale | None = None
     """Log ratios of the lengths, translation to source."""
-    lexicon: BilingualLexicon | None = None
+    lexicon: WordVectors | None = None
     similarity: Limit | None = None
     """Cosines of both sides in the lexicon."""
     log_prob: Limit | None = None
@@ -235,7 +235,7 @@ class Norms:
             # The lexicon fits bad pairs of the sample, too. Planted pairs show how much.
             planted = translations.copy()
             planted[::_PLANTED_STEP] = _rotate(translations)[::_PLANTED_STEP]
-            lexicon = learn_lexicon([LineBlock(0, sources, planted)])
+            lexicon = learn_word_vectors([LineBlock(0, sources, planted)])
             scores, known = _compute_similarities(lexicon, sources, planted)
             is_planted = np.arange(len(scores)) % _PLANTED_STEP == 0
             related, unrelated = scores[known & ~is_planted], scores[known & is_planted]
@@ -292,7 +292,7 @@ def _compute_log_ratios(sources: Sequence[str], translations: Sequence[str]) -> 
 
 
 def _compute_similarities(
-    lexicon: BilingualLexicon, sources: list[str], translations: list[str]
+    lexicon: WordVectors, sources: list[str], translations: list[str]
 ) -> tuple[Floats, Booleans]:
     """Return the cosines of pairs, and True where both sides have words of the lexicon."""
     left, right = lexicon.embed(LineBlock(0, sources, translations))

@@ -43,10 +43,10 @@ from mt.doctor.findings import (
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
-    BilingualLexicon,
+    WordVectors,
     are_unrelated,
     find_shifts,
-    learn_lexicon,
+    learn_word_vectors,
     spread_stretches,
 )
 from mt.doctor.tally import (
@@ -124,11 +124,11 @@ class CorpusWatch:
         cleaning, stretches = self._cleaning, self._stretches.items
         data = cleaning.data
         sample = list(cleaning.clean(sample_pairs(stretches)))
-        lexicon, warnings = learn_lexicon(stretches), list[str]()
-        if are_unrelated(stretches, lexicon):
+        vectors, warnings = learn_word_vectors(stretches), list[str]()
+        if are_unrelated(stretches, vectors):
             warnings.append(KINDS["unrelated"])
         else:
-            for shift in find_shifts(stretches, lexicon)[:1]:  # those between stretches are lost
+            for shift in find_shifts(stretches, vectors)[:1]:  # those between stretches are lost
                 stretch, line = divmod(shift.line - 1, CHUNK_LINES)
                 after = stretches[stretch].first + line + 1
                 warnings.append(
@@ -397,14 +397,14 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
         if not counts.source.lines or not counts.target.lines:
             raise DataError(f"{corpus.description}: the corpus is empty")
         splits.append(CountedSplit(name, corpus, languages, counts))
-    lexicons: dict[tuple[str, str], BilingualLexicon] = {}
+    vectors: dict[tuple[str, str], WordVectors] = {}
     for index, split in enumerate(splits):
         stretches = spread_stretches(split.blocks("sampling lines"), at_least=_STRETCHES)
         # The first split in two languages is a training corpus if there is one.
-        if split.languages not in lexicons:
-            lexicons[split.languages] = learn_lexicon(stretches)
+        if split.languages not in vectors:
+            vectors[split.languages] = learn_word_vectors(stretches)
         findings = [
-            *_find_misalignment(split, stretches, lexicons[split.languages]),
+            *_find_misalignment(split, stretches, vectors[split.languages]),
             *split.counts.findings,
             *_find_two_scripts(stretches, split.languages),
             *_find_extra_cells(split.corpus),
@@ -461,17 +461,17 @@ def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
 
 
 def _find_misalignment(
-    split: CountedSplit, stretches: Sequence[LineBlock], lexicon: BilingualLexicon
+    split: CountedSplit, stretches: Sequence[LineBlock], vectors: WordVectors
 ) -> Iterator[Finding]:
     lines = split.counts.source.lines, split.counts.target.lines
     longer, pairs = max(lines), split.pairs
     if longer != pairs:
         side = "source" if lines[0] > lines[1] else "target"
         yield Finding("uneven", side, longer - pairs, longer, (pairs + 1,))
-    if are_unrelated(stretches, lexicon):
+    if are_unrelated(stretches, vectors):
         yield Finding("unrelated", "pair", pairs, pairs, ())
         return
-    for shift in find_shifts(split.blocks("aligning"), lexicon):
+    for shift in find_shifts(split.blocks("aligning"), vectors):
         yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
 
 

@@ -1,6 +1,6 @@
 """Alignment of the two sides of a corpus: lines out of step, and sides that are unrelated.
 
-A lexicon learned from the corpus compares line i of the source side with lines i - 3 to i + 3 of
+Word vectors learned from the corpus compare line i of the source side with lines i - 3 to i + 3 of
 the target side. In step, the opposite line is the most similar; after a missing line, another one
 is, for all following lines. The distance of each line follows from the best path, which gains the
 similarity of the lines it pairs and pays for every change of distance (Viterbi 1967).
@@ -36,8 +36,8 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+|\d+|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class BilingualLexicon:
-    """A vector for each frequent word of each side."""
+class WordVectors:
+    """A vector for each frequent word of both languages, similar for translations."""
 
     sources: dict[str, int]
     """Row of each word in `source_vectors`, most frequent first."""
@@ -53,8 +53,8 @@ class BilingualLexicon:
         )
 
 
-def learn_lexicon(blocks: Iterable[LineBlock]) -> BilingualLexicon:
-    """Learn a lexicon from at most 20,000 lines, in stretches spread over the corpus."""
+def learn_word_vectors(blocks: Iterable[LineBlock]) -> WordVectors:
+    """Learn vectors from at most 20,000 lines, in stretches spread over the corpus."""
     chunks = spread_stretches(blocks, at_least=_LEXICON_CHUNKS)
     sources = _choose_words(chunk.sources for chunk in chunks)
     targets = _choose_words(chunk.targets for chunk in chunks)
@@ -71,7 +71,30 @@ def learn_lexicon(blocks: Iterable[LineBlock]) -> BilingualLexicon:
                 cells.append((words[-_MAX_FEATURES:, None] * len(targets) + others).ravel())
         used_cells, times = np.unique(np.concatenate(cells), return_counts=True)
         counts.reshape(-1)[used_cells] += times
-    return BilingualLexicon(sources, targets, *_factor(counts))
+    if not counts.size:
+        empty = [np.zeros((size, 1), np.float32) for size in counts.shape]
+        return WordVectors(sources, targets, *empty)
+    # A truncated SVD of the counts minus their expectation, by subspace iteration from a fixed seed
+    # (Halko, Martinsson and Tropp 2011).
+    rows, columns = counts.sum(1), counts.sum(0)
+    total = max(1.0, float(rows.sum()))
+    row_scale = 1 / np.sqrt(rows + _SMOOTHING * max(1.0, float(rows.mean())))
+    column_scale = 1 / np.sqrt(columns + _SMOOTHING * max(1.0, float(columns.mean())))
+    counts -= np.outer(rows, columns / total)
+    counts *= row_scale[:, None]
+    counts *= column_scale
+    generator = np.random.default_rng(1)
+    basis = generator.standard_normal((len(columns), _DIMENSIONS)).astype(np.float32)
+    for _ in range(3):
+        image, _ = np.linalg.qr(counts @ basis)
+        basis, _ = np.linalg.qr(counts.T @ image)
+    left, strengths, right = np.linalg.svd(counts @ basis, full_matrices=False)
+    root = np.sqrt(strengths)
+    source_vectors = left * root * row_scale[:, None]
+    target_vectors = (basis @ right.T) * root * column_scale[:, None]
+    return WordVectors(
+        sources, targets, source_vectors.astype(np.float32), target_vectors.astype(np.float32)
+    )
 
 
 def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[LineBlock]:
@@ -118,33 +141,6 @@ def _find_word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
     ]
 
 
-def _factor(counts: Floats) -> tuple[Floats, Floats]:
-    """Return word vectors of both sides: a truncated SVD of the counts minus their expectation.
-
-    Uses subspace iteration (Halko, Martinsson and Tropp 2011) from a fixed seed.
-    """
-    if not counts.size:
-        height, width = counts.shape
-        return np.zeros((height, 1), np.float32), np.zeros((width, 1), np.float32)
-    rows, columns = counts.sum(1), counts.sum(0)
-    total = max(1.0, float(rows.sum()))
-    row_scale = 1 / np.sqrt(rows + _SMOOTHING * max(1.0, float(rows.mean())))
-    column_scale = 1 / np.sqrt(columns + _SMOOTHING * max(1.0, float(columns.mean())))
-    matrix = counts - np.outer(rows, columns / total)
-    matrix *= row_scale[:, None]
-    matrix *= column_scale
-    generator = np.random.default_rng(1)
-    basis = generator.standard_normal((len(columns), _DIMENSIONS)).astype(np.float32)
-    for _ in range(3):
-        left, _ = np.linalg.qr(matrix @ basis)
-        basis, _ = np.linalg.qr(matrix.T @ left)
-    left, strengths, right = np.linalg.svd(matrix @ basis, full_matrices=False)
-    root = np.sqrt(strengths)
-    source = left * root * row_scale[:, None]
-    target = (basis @ right.T) * root * column_scale[:, None]
-    return source.astype(np.float32), target.astype(np.float32)
-
-
 def _embed(lines: Sequence[str], words: dict[str, int], vectors: Floats) -> Floats:
     result = np.zeros((len(lines), vectors.shape[1]), dtype=np.float32)
     ids = _find_word_ids(lines, words)
@@ -172,13 +168,13 @@ class Shift:
     distance: int
 
 
-def find_shifts(blocks: Iterable[LineBlock], lexicon: BilingualLexicon) -> list[Shift]:
+def find_shifts(blocks: Iterable[LineBlock], vectors: WordVectors) -> list[Shift]:
     """Return the places at which the distance between paired lines changes, in order.
 
     If one side has up to 3 lines more, the path must end at that distance, so that at least one
     shift is found.
     """
-    similarity, extra = _sum_similarities(map(lexicon.embed, blocks))
+    similarity, extra = _sum_similarities(map(vectors.embed, blocks))
     if not len(similarity):
         return []
     # Sides of equal length may still be out of step: both may lack a line at different places.
@@ -196,7 +192,7 @@ _MIN_LEAD = 0.7
 """Of 8 real corpora the lowest lead is 1.5; shuffled, the highest is 0.5."""
 
 
-def are_unrelated(stretches: Sequence[LineBlock], lexicon: BilingualLexicon) -> bool:
+def are_unrelated(stretches: Sequence[LineBlock], vectors: WordVectors) -> bool:
     """Return True if no line is more similar to the opposite line than to its neighbours.
 
     Returns False if that cannot be judged: below 1,000 lines, or if half of the lines are repeated
@@ -204,7 +200,7 @@ def are_unrelated(stretches: Sequence[LineBlock], lexicon: BilingualLexicon) -> 
     """
     lines = sum(len(stretch.sources) for stretch in stretches)
     distinct = [_without_repeats(stretch) for stretch in stretches]
-    embedded = [lexicon.embed(stretch) for stretch in distinct]
+    embedded = [vectors.embed(stretch) for stretch in distinct]
     judged = sum(int((left.any(1) & right.any(1)).sum()) for left, right in embedded)
     if lines < _MIN_LINES_RELATED or judged <= lines / 2:
         return False

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.doctor.misalignment import Shift, are_unrelated, find_shifts, learn_lexicon
+from mt.doctor.misalignment import Shift, are_unrelated, find_shifts, learn_word_vectors
 from mt.doctor.tally import LineBlock
 
 Lines = list[str]
@@ -44,8 +44,8 @@ def _blocks(sources: Lines, targets: Lines, *, size: int = 4000) -> Iterator[Lin
 
 
 def _locate(sources: Lines, targets: Lines) -> list[Shift]:
-    lexicon = learn_lexicon(_blocks(sources, targets))
-    return find_shifts(_blocks(sources, targets), lexicon)
+    vectors = learn_word_vectors(_blocks(sources, targets))
+    return find_shifts(_blocks(sources, targets), vectors)
 
 
 @pytest.mark.parametrize("spaced", [True, False])
@@ -83,11 +83,11 @@ def test_shifts_are_located(
 def test_shifts_do_not_depend_on_the_block_size() -> None:
     sources, targets = _invented(800, spaced=True)
     del sources[500]
-    lexicon = learn_lexicon(_blocks(sources, targets))
-    expected = find_shifts(_blocks(sources, targets), lexicon)
+    vectors = learn_word_vectors(_blocks(sources, targets))
+    expected = find_shifts(_blocks(sources, targets), vectors)
     assert expected
     for size in (1, 7, 100, 799):
-        assert find_shifts(_blocks(sources, targets, size=size), lexicon) == expected
+        assert find_shifts(_blocks(sources, targets, size=size), vectors) == expected
 
 
 @pytest.mark.parametrize("lines", [(1, 1), (0, 1), (3, 0)])
@@ -95,16 +95,16 @@ def test_corpora_of_a_few_lines_have_no_shift(lines: tuple[int, int]) -> None:
     sides = ["a b c"] * lines[0], ["d e f"] * lines[1]
     assert len(_locate(*sides)) <= 1
     blocks = list(_blocks(*sides))
-    assert not are_unrelated(blocks, learn_lexicon(blocks))
+    assert not are_unrelated(blocks, learn_word_vectors(blocks))
 
 
 def test_shuffled_sides_are_unrelated_without_a_shift_and_true_pairs_are_not() -> None:
     sources, targets = _invented(1000, spaced=True)
     blocks = list(_blocks(sources, targets))
-    assert not are_unrelated(blocks, learn_lexicon(blocks))
+    assert not are_unrelated(blocks, learn_word_vectors(blocks))
     random.Random(2).shuffle(targets)
     blocks = list(_blocks(sources, targets))
-    assert are_unrelated(blocks, learn_lexicon(blocks))
+    assert are_unrelated(blocks, learn_word_vectors(blocks))
     assert _locate(sources, targets) == []
 
 
@@ -127,14 +127,14 @@ def test_a_line_removed_from_a_real_corpus_is_located(corpora: Path) -> None:
     located, missed = 0, []
     for seed, (name, sources, targets) in enumerate(_splits(corpora)):
         if name.endswith("train"):
-            lexicon = learn_lexicon(_blocks(sources, targets))
-        assert find_shifts(_blocks(sources, targets), lexicon) == [], name
+            vectors = learn_word_vectors(_blocks(sources, targets))
+        assert find_shifts(_blocks(sources, targets), vectors) == [], name
         draw = random.Random(seed)
         side, lost = draw.randrange(2), draw.randrange(len(sources))
         del (sources, targets)[side][lost]
         if name.endswith("train"):
-            lexicon = learn_lexicon(_blocks(sources, targets))
-        shifts = find_shifts(_blocks(sources, targets), lexicon)
+            vectors = learn_word_vectors(_blocks(sources, targets))
+        shifts = find_shifts(_blocks(sources, targets), vectors)
         if len(shifts) == 1 and abs(shifts[0].line - (lost + 1)) <= 50:
             located += 1
         else:
