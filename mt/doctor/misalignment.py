@@ -88,10 +88,10 @@ def learn_word_vectors(blocks: Iterable[LineBlock]) -> WordVectors:
     for _ in range(3):
         image, _ = np.linalg.qr(counts @ basis)
         basis, _ = np.linalg.qr(counts.T @ image)
-    left, strengths, right = np.linalg.svd(counts @ basis, full_matrices=False)
+    left, strengths, rotation = np.linalg.svd(counts @ basis, full_matrices=False)
     root = np.sqrt(strengths)
     source_vectors = left * root * row_scale[:, None]
-    target_vectors = (basis @ right.T) * root * column_scale[:, None]
+    target_vectors = (basis @ rotation.T) * root * column_scale[:, None]
     return WordVectors(
         sources, targets, source_vectors.astype(np.float32), target_vectors.astype(np.float32)
     )
