@@ -198,7 +198,7 @@ def prepare(config: Config) -> tuple[PairStore, int]:
     odd = [k for k, v in config.model if k not in SIZES and v != getattr(default, k)]
     if odd:
         raise UserError(f"the plain loop supports only the paper's model; remove {listed(odd)}")
-    pairs = open_source(config.data.train, config.data)
+    pairs = open_source(config.data.train, config.direction)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = _tokenizer(config, pairs, Path(folder))
     store = prepare_store(pairs, tokenizer, max_tokens=config.data.max_tokens, cache=cache_folder())

@@ -22,8 +22,7 @@ from statistics import mean
 from typing import Any
 
 from mt.config.loading import dump_yaml, load_config
-from mt.data.sources import open_source
-from mt.data.splits import open_split
+from mt.data.splits import open_split, open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError, run_reporting_errors
 from mt.evaluation.run_info import read_events
@@ -119,7 +118,7 @@ def write_corpus(corpus: Corpus, folder: Path) -> dict[str, Any]:
     """Write the splits of a corpus as text files; return the config section that names them."""
     data = load_config(corpus.recipe).data
     sources = {"valid": open_split(data, "valid"), "test": open_split(data, next(iter(data.tests)))}
-    sources["train"] = open_source(data.train, data)
+    (sources["train"],) = open_training_corpora(data)
     languages = {"source": data.source_language, "target": data.target_language}
     folder.mkdir(parents=True, exist_ok=True)
     files = {}

@@ -157,11 +157,11 @@ def score_variants(
 def score_run(run: Path, *, split: str | None, device: str) -> str:
     """Translate and score a split of a run and its variants; return a table."""
     opened = open_run(run, split=split, overrides=(), device=device, job=EvaluationJob())
-    language = opened.data.target_language
+    language = opened.direction.target
     variants = make_variants(
         [pair.source for pair in opened.pairs],
         [text.lines for text in opened.references],
-        source_language=opened.data.source_language,
+        source_language=opened.direction.source,
         target_language=language,
     )
     folder = opened.output(".robustness")

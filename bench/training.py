@@ -120,7 +120,7 @@ def choose_config(path: Path | None) -> Config:
     config = load_config(REFERENCE)
     corpus = config.data.train
     assert isinstance(corpus, CorpusSource), "the reference has one corpus"
-    if find_supplied_files(corpus, config.data):
+    if find_supplied_files(corpus, config.direction):
         return config
     _say(
         f"{corpus.corpus} is missing ($MT_CORPORA): training on the embedded corpus "
@@ -131,7 +131,7 @@ def choose_config(path: Path | None) -> Config:
 
 def prepare(config: Config, folder: Path) -> tuple[Path, int]:
     """Train a tokenizer for both programs; return a config that names it, and its size."""
-    pairs, place = open_source(config.data.train, config.data), folder / "tokenizer"
+    pairs, place = open_source(config.data.train, config.direction), folder / "tokenizer"
     if config.tokenizer.from_ is not None:
         tokenizer = copy_tokenizer(config.tokenizer.from_, place)
     else:

@@ -38,7 +38,7 @@ def updates_of(store: PairStore, config: Config) -> Iterator[list[Batch]]:
 def train(config: Config, updates: int, folder: Path) -> Iterator[float]:
     """Train a new model; yield the loss of each update in nats per target token."""
     torch.manual_seed(config.seed)
-    corpus = open_source(config.data.train, config.data)
+    corpus = open_source(config.data.train, config.direction)
     tokenizer = train_tokenizer(corpus.pairs, folder, config=config.tokenizer, seed=config.seed)
     store = prepare_store(corpus, tokenizer, max_tokens=config.data.max_tokens, cache=folder)
     sizes = {"source_vocabulary": tokenizer.source_size, "target_vocabulary": tokenizer.target_size}

@@ -47,7 +47,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     model_config = config.model
 
     # Text: a pair of lines (mt/data/corpus_files.py, mt/data/sources.py).
-    corpus = open_source(config.data.train, config.data)
+    corpus = open_source(config.data.train, config.direction)
     pairs = list(corpus.pairs())
     assert pairs[1] == SentencePair("a dog sleeps", "ein Hund schläft")
 

@@ -20,9 +20,8 @@ from mt.config import DecodingConfig
 from mt.config.data import DataConfig
 from mt.data.augmentation import Noise
 from mt.data.corpus_files import COMPRESSED, scan
-from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
-from mt.data.splits import open_training_corpora
+from mt.data.splits import OpenedCorpus, open_training_corpora, read_cleaned_pairs
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Shard, Window
@@ -177,10 +176,10 @@ class Sources:
         return read_cleaned_pairs(_open_corpora(self.origin))
 
 
-def _open_corpora(data: DataConfig) -> list[TrainingCorpus]:
+def _open_corpora(data: DataConfig) -> list[OpenedCorpus]:
     """Return the training corpora with the languages of the config; raise UserError without any."""
     direction = data.source_language, data.target_language
-    corpora = [corpus for corpus in open_training_corpora(data) if corpus.languages == direction]
+    corpora = [corpus for corpus in open_training_corpora(data) if corpus.direction == direction]
     if not corpora:
         raise UserError(f"no training corpus of the config is {' to '.join(direction)}")
     return corpora

@@ -22,9 +22,8 @@ from mt.compare.systems import (
     read_systems,
 )
 from mt.config.data import CleaningConfig, DataConfig
-from mt.data.filters import Cleaning
 from mt.data.pairs import SentencePair
-from mt.data.splits import open_training_corpora
+from mt.data.splits import open_training_corpora, read_cleaned_pairs
 from mt.errors import UserError
 from mt.evaluation.run_info import choose_split, read_config
 from mt.evaluation.scores import check_metrics, choose_metrics, label_form
@@ -346,6 +345,4 @@ def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:
 
 def _read_training_pairs(data: DataConfig) -> Iterator[SentencePair]:
     """Stream the training pairs, uncleaned but without the held-out pairs."""
-    uncleaned = data.changed(cleaning=CleaningConfig())
-    for corpus in open_training_corpora(data):
-        yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
+    yield from read_cleaned_pairs(open_training_corpora(data.changed(cleaning=CleaningConfig())))

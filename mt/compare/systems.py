@@ -183,16 +183,17 @@ def _read_test_set_of_run(
     folder: Path, split: str | None, checks: TextChecks, job: EvaluationJob
 ) -> EvaluationSet:
     config, name = _read_config_and_split(folder, split, job)
-    data, pairs = config.data.for_split(name), tuple(open_split(config.data, name).pairs())
+    opened = open_split(config.data, name)
+    pairs, direction = tuple(opened.pairs()), opened.direction
     further = job.texts.further(len(pairs)) if job.texts else ()
     targets = tuple(pair.target for pair in pairs)
     return EvaluationSet(
         name,
         sources=tuple(pair.source for pair in pairs),
         references=(targets, *(tuple(text.lines) for text in further)),
-        source_language=data.source_language,
-        target_language=data.target_language,
-        tokenizer=checks.check_tokenizer(data.target_language, config.evaluation.bleu_tokenizer),
+        source_language=direction.source,
+        target_language=direction.target,
+        tokenizer=checks.check_tokenizer(direction.target, config.evaluation.bleu_tokenizer),
     )
 
 

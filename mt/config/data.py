@@ -1,8 +1,7 @@
 """Configuration of languages, corpora, splits and cleaning."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
@@ -278,9 +277,18 @@ TrainSource = Annotated[
 
 TERM_TAGS = "<term>", "<term-end>"
 """Tags around a target term that stands in a source text behind its source term."""
-_AnySource = TypeVar("_AnySource", bound=PairSection)
 NO_CORPUS = "an imported model has no corpus"
 """Files of the corpora in the config of an imported run."""
+
+
+class Direction(NamedTuple):
+    """A source and a target language."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source} to {self.target}"
 
 
 class DataConfig(Section):
@@ -332,46 +340,19 @@ class DataConfig(Section):
     def is_multilingual(self) -> bool:
         """True if the corpora have more than one target language."""
         sources = (*self.train_corpora().values(), self.valid, *self.tests.values())
-        return len({self._languages(source)["target_language"] for source in sources}) > 1
+        return len({self.direction_of(source).target for source in sources}) > 1
 
-    def for_source(self, source: SplitSource) -> "DataConfig":
-        """Return the same data with the languages of one corpus; all corpora keep their own."""
-        if source.source_language is None and source.target_language is None:
-            return self
-        train: TrainSource
-        if isinstance(self.train, MixtureSource):
-            corpora = self.train.corpora.items()
-            named = {name: self._with_languages(corpus) for name, corpus in corpora}
-            train = self.train.changed(corpora=named)
-        else:
-            train = self._with_languages(self.train)
-        return self.changed(
-            **self._languages(source),
-            train=train,
-            valid=self._with_languages(self.valid),
-            tests={name: self._with_languages(split) for name, split in self.tests.items()},
+    def direction_of(self, source: PairSection) -> Direction:
+        """Return the languages of a corpus or split: its own, or else those of the data."""
+        return Direction(
+            source.source_language or self.source_language,
+            source.target_language or self.target_language,
         )
-
-    def for_split(self, name: str) -> "DataConfig":
-        """Return the same data with the languages of `valid` or a test split."""
-        source = self.split(name)
-        assert source is not None, "the split exists"
-        return self.for_source(source)
-
-    def _languages(self, source: PairSection) -> dict[str, str]:
-        return {
-            "source_language": source.source_language or self.source_language,
-            "target_language": source.target_language or self.target_language,
-        }
-
-    def _with_languages(self, source: _AnySource) -> _AnySource:
-        return source.changed(**self._languages(source))
 
     def _kind(self, source: SplitSource) -> str:
         """Return languages and tag as text: `en to de, tag <bt>`."""
-        languages = " to ".join(self._languages(source).values())
         tags = [tag for tag in (source.tag, source.target_tag) if tag]
-        return ", tag ".join([languages, *tags])
+        return ", tag ".join([str(self.direction_of(source)), *tags])
 
     def train_corpora(self) -> dict[str, Source]:
         """Return the training corpora by their key below `data`."""
@@ -396,17 +377,6 @@ class DataConfig(Section):
     def split_names(self) -> list[str]:
         """Return `valid` and the names of the test splits."""
         return ["valid", *self.tests]
-
-
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """A source and a target language."""
-
-    source: str
-    target: str
-
-    def __str__(self) -> str:
-        return f"{self.source} to {self.target}"
 
 
 def trained_directions(data: DataConfig) -> tuple[Direction, ...]:
@@ -461,5 +431,4 @@ def chosen_direction(data: DataConfig, tag: str | None, target_tag: str | None =
 
 def _directions(data: DataConfig) -> Iterator[tuple[Direction, Source]]:
     for source in data.train_corpora().values():
-        own = data.for_source(source)
-        yield Direction(own.source_language, own.target_language), source
+        yield data.direction_of(source), source

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from mt.config.data import CorpusSource, DataConfig
+from mt.config.data import CorpusSource, Direction
 from mt.errors import DataError, UserError, install_hint
 from mt.files import replace_file, require_regular_file
 
@@ -345,7 +345,7 @@ def download(url: str) -> Path:
     return copy
 
 
-def find_supplied_files(source: CorpusSource, data: DataConfig) -> tuple[Path, Path] | None:
+def find_supplied_files(source: CorpusSource, direction: Direction) -> tuple[Path, Path] | None:
     """Return the files of both sides of `source.corpus` in $MT_CORPORA; None if there are none.
 
     Raises `DataError` if only one side exists, or the folder does not.
@@ -357,12 +357,12 @@ def find_supplied_files(source: CorpusSource, data: DataConfig) -> tuple[Path, P
     if not root.is_dir():
         raise DataError(f"{root}: $MT_CORPORA names this folder, but it does not exist")
     stem = root / source.corpus
-    left = _plain_or_gz(stem, data.source_language)
-    right = _plain_or_gz(stem, data.target_language)
+    left = _plain_or_gz(stem, direction.source)
+    right = _plain_or_gz(stem, direction.target)
     if left and right:
         return left, right
     if left or right:
-        missing = data.target_language if left else data.source_language
+        missing = direction.target if left else direction.source
         raise DataError(f"{stem}.{missing}[.gz]: no such file, though {left or right} is there")
     return None
 

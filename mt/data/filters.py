@@ -13,7 +13,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from importlib.metadata import version
@@ -21,10 +21,9 @@ from typing import Any
 
 from ftfy.badness import is_bad
 
-from mt.config.data import CleaningConfig, DataConfig, HeldOutSource
+from mt.config.data import CleaningConfig, Direction
 from mt.data.numbers import numbers_differ
-from mt.data.pairs import Checksums, PairSource, SentencePair
-from mt.data.sources import open_source
+from mt.data.pairs import PairSource, SentencePair
 from mt.errors import DataError, install_hint
 from mt.languages import (
     base_language,
@@ -329,19 +328,22 @@ class Cleaning:
     splits need about 100 bytes for each validation and test pair.
     """
 
-    data: DataConfig
+    settings: CleaningConfig
+    direction: Direction
     held_out: tuple[PairSource, ...] = ()
     """Splits of the same corpora. Pairs with one of their texts, normalized, are removed."""
+    splits: tuple[PairSource, ...] = ()
+    """The other splits, for `overlap`."""
 
     @property
     def is_on(self) -> bool:
         """True if a key of `data.cleaning` is set, or a split is held out."""
-        return self.data.cleaning != CleaningConfig() or bool(self.held_out)
+        return self.settings != CleaningConfig() or bool(self.held_out)
 
     @property
     def filters(self) -> tuple[str, ...]:
         """Names of the filters in use, in order of application."""
-        names = tuple(name for name in FILTERS if _is_on(self.data.cleaning, name))
+        names = tuple(name for name in FILTERS if _is_on(self.settings, name))
         return (HELD_OUT, *names) if self.held_out else names
 
     @cached_property
@@ -349,11 +351,11 @@ class Cleaning:
         """Checksum of everything that affects the result; None if the cleaning is off."""
         if not self.is_on:
             return None
-        settings = self.data.cleaning
+        settings = self.settings
         overlap = sorted(self.split_texts) if settings.overlap else []
         parts = [
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
-            *(self.data.source_language, self.data.target_language),
+            *self.direction,
             *(overlap, []),
             model_version() if settings.language else None,
         ]
@@ -370,14 +372,10 @@ class Cleaning:
     @cached_property
     def split_texts(self) -> set[int]:
         """Hashes of both sides of the splits that are not held out, for `overlap`."""
-        form = OVERLAP[self.data.cleaning.overlap or "exact"]
+        form = OVERLAP[self.settings.overlap or "exact"]
         texts = set[int]()
-        for name in self.data.split_names():
-            split = self.data.split(name)
-            assert split is not None
-            if isinstance(split, HeldOutSource):
-                continue
-            for pair in map(self.changed, open_source(split, self.data).pairs()):
+        for split in self.splits:
+            for pair in map(self.changed, split.pairs()):
                 texts |= {hash_text(form(pair.source)), hash_text(form(pair.target))}
         return texts - {hash_text("")}
 
@@ -411,7 +409,7 @@ class Cleaning:
 
     def changed(self, pair: SentencePair) -> SentencePair:
         """Return a pair with the configured changes of its text."""
-        settings = self.data.cleaning
+        settings = self.settings
         if settings.control_characters == "strip":
             pair = SentencePair(*map(without_control_characters, (pair.source, pair.target)))
         if settings.normalize_spaces:
@@ -433,17 +431,17 @@ def _held_out(cleaning: Cleaning) -> Filter:
 
 
 def _min_characters(cleaning: Cleaning) -> Filter:
-    least = cleaning.data.cleaning.min_characters or 0
+    least = cleaning.settings.min_characters or 0
     return lambda pair: min(len(pair.source.strip()), len(pair.target.strip())) < least
 
 
 def _max_characters(cleaning: Cleaning) -> Filter:
-    most = cleaning.data.cleaning.max_characters or 0
+    most = cleaning.settings.max_characters or 0
     return lambda pair: max(len(pair.source.strip()), len(pair.target.strip())) > most
 
 
 def _max_length_ratio(cleaning: Cleaning) -> Filter:
-    most = cleaning.data.cleaning.max_length_ratio or 1.0
+    most = cleaning.settings.max_length_ratio or 1.0
     return lambda pair: length_ratio(pair.source, pair.target) > most
 
 
@@ -461,14 +459,14 @@ def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filt
     """Return a filter that checks each text given its language."""
 
     def make(cleaning: Cleaning) -> Filter:
-        source, target = cleaning.data.source_language, cleaning.data.target_language
+        source, target = cleaning.direction
         return lambda pair: check(pair.source, source) or check(pair.target, target)
 
     return make
 
 
 def _overlap(cleaning: Cleaning) -> Filter:
-    form = OVERLAP[cleaning.data.cleaning.overlap or "exact"]
+    form = OVERLAP[cleaning.settings.overlap or "exact"]
     texts = cleaning.split_texts
     return lambda pair: (
         hash_text(form(pair.source)) in texts or hash_text(form(pair.target)) in texts
@@ -476,7 +474,7 @@ def _overlap(cleaning: Cleaning) -> Filter:
 
 
 def _duplicates(cleaning: Cleaning) -> Filter:
-    seen, part = SeenTexts(), DUPLICATES[cleaning.data.cleaning.duplicates or "pair"]
+    seen, part = SeenTexts(), DUPLICATES[cleaning.settings.duplicates or "pair"]
     return lambda pair: not seen.add(part(pair))
 
 
@@ -508,34 +506,3 @@ DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
     "source": lambda pair: pair.source,
     "target": lambda pair: pair.target,
 }
-
-
-@dataclass(frozen=True)
-class TrainingCorpus:
-    """Training corpus with its own cleaning."""
-
-    key: str
-    """Key below `data`: `train`, or `train.corpora.NAME`."""
-    source: PairSource
-    cleaning: Cleaning
-    weight: float
-    tag: str | None
-    target_tag: str | None
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Languages of the source and the target side."""
-        return self.cleaning.data.source_language, self.cleaning.data.target_language
-
-    def cleaned(self) -> Iterator[SentencePair]:
-        """Stream the cleaned pairs."""
-        return self.cleaning.clean(self.source.pairs())
-
-    def pinned(self, sums: Checksums) -> "TrainingCorpus":
-        """Return the same corpus, which must match these checksums from now on."""
-        return replace(self, source=replace(self.source, expected=sums))
-
-
-def read_cleaned_pairs(corpora: Iterable[TrainingCorpus]) -> Iterator[SentencePair]:
-    """Stream the cleaned pairs of all corpora, each pair once."""
-    return (pair for corpus in corpora for pair in corpus.cleaned())

@@ -25,14 +25,14 @@ import pyarrow as pa
 
 from mt.config.data import (
     CorpusSource,
-    DataConfig,
+    Direction,
     ExchangeSource,
     FolderSource,
     HubSource,
     JsonlSource,
-    MixtureSource,
     ParquetSource,
     RecordSource,
+    SplitSource,
     TextSource,
     TrainSource,
     TsvSource,
@@ -61,17 +61,16 @@ from mt.files import expand_home, require_regular_file
 from mt.languages import base_language, language_name
 
 
-def open_source(source: TrainSource, data: DataConfig) -> PairSource:
+def open_source(source: SplitSource | TrainSource, direction: Direction) -> PairSource:
     """Find the files of a corpus, and download them if necessary; none is read yet.
 
     If `$MT_CORPORA/<corpus>.<language>[.gz]` exists, it takes precedence, whatever the format.
     Raises `DataError` naming a missing file.
     """
-    assert not isinstance(source, MixtureSource), "the corpora of a mixture are opened one by one"
-    data = data.for_source(source)
-    if files := find_supplied_files(source, data):
+    assert isinstance(source, CorpusSource), "mixtures and held-out splits have no files"
+    if files := find_supplied_files(source, direction):
         return TextPairs(read_expected_sums(source), *files)
-    return OPENERS[source.format](source, data)
+    return OPENERS[source.format](source, direction)
 
 
 @dataclass(frozen=True)
@@ -412,13 +411,13 @@ def list_fields(corpus: PairSource) -> list[str]:
     return corpus.list_fields()
 
 
-def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
+def open_jsonl(source: JsonlSource, direction: Direction) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
     path = require_regular_file(expand_home(source.path))
-    return JsonlPairs(read_expected_sums(source), path, _choose_fields(source, data))
+    return JsonlPairs(read_expected_sums(source), path, _choose_fields(source, direction))
 
 
-def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
+def open_parquet(source: ParquetSource, direction: Direction) -> ColumnSource:
     """Open a Parquet file."""
     path = require_regular_file(expand_home(source.path))
 
@@ -433,10 +432,11 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
         # Streaming reads the file itself instead of a copy in the cache.
         return _load("parquet", data_files=pattern, split="train", streaming=True)
 
-    return DatasetPairs(read_expected_sums(source), str(path), _choose_fields(source, data), load)
+    fields = _choose_fields(source, direction)
+    return DatasetPairs(read_expected_sums(source), str(path), fields, load)
 
 
-def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
+def open_folder(source: FolderSource, direction: Direction) -> ColumnSource:
     """Open a split of a local dataset folder."""
     path = expand_home(source.path)
     if not path.is_dir():
@@ -444,10 +444,10 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
 
     load = partial(_load, str(path.resolve()), split=source.split, streaming=True)
     name = f"{path}, split {source.split}"
-    return DatasetPairs(read_expected_sums(source), name, _choose_fields(source, data), load)
+    return DatasetPairs(read_expected_sums(source), name, _choose_fields(source, direction), load)
 
 
-def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
+def open_hub(source: HubSource, direction: Direction) -> ColumnSource:
     """Open a split of a hub dataset; `datasets` downloads it on first use and caches it."""
 
     # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
@@ -460,7 +460,7 @@ def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
         revision=source.revision,
     )
     name = f"{source.name}@{source.revision}, split {source.split}"
-    fields, hint = _choose_fields(source, data), describe_supply(source)
+    fields, hint = _choose_fields(source, direction), describe_supply(source)
     return DatasetPairs(read_expected_sums(source), name, fields, load, hint)
 
 
@@ -470,16 +470,15 @@ def _load(*names: str | None, **options: Any) -> Any:
     return load_dataset(*names, **options)
 
 
-def _choose_fields(source: RecordSource, data: DataConfig) -> tuple[str, str]:
-    languages = data.source_language, data.target_language
-    return source.columns or (f"translation.{languages[0]}", f"translation.{languages[1]}")
+def _choose_fields(source: RecordSource, direction: Direction) -> tuple[str, str]:
+    return source.columns or (f"translation.{direction.source}", f"translation.{direction.target}")
 
 
-def _open_text(source: TextSource, data: DataConfig) -> PairSource:
+def _open_text(source: TextSource, direction: Direction) -> PairSource:
     sides = []
     for name, path, language in (
-        ("source", source.source, data.source_language),
-        ("target", source.target, data.target_language),
+        ("source", source.source, direction.source),
+        ("target", source.target, direction.target),
     ):
         if path is None:
             folder = os.environ.get("MT_CORPORA") or "not set"
@@ -491,16 +490,14 @@ def _open_text(source: TextSource, data: DataConfig) -> PairSource:
     return TextPairs(read_expected_sums(source), *sides)
 
 
-def _open_tsv(source: TsvSource, data: DataConfig) -> PairSource:
+def _open_tsv(source: TsvSource, direction: Direction) -> PairSource:
     path = _fetch(source.path, source)
-    languages = data.source_language, data.target_language
-    return TsvPairs(read_expected_sums(source), path, source.columns, languages)
+    return TsvPairs(read_expected_sums(source), path, source.columns, direction)
 
 
-def _open_units(source: ExchangeSource, data: DataConfig) -> PairSource:
+def _open_units(source: ExchangeSource, direction: Direction) -> PairSource:
     path = _fetch(source.path, source)
-    languages = data.source_language, data.target_language
-    return UnitPairs(read_expected_sums(source), path, *languages, READERS[source.format])
+    return UnitPairs(read_expected_sums(source), path, *direction, READERS[source.format])
 
 
 def _fetch(path: str, source: CorpusSource) -> Path:
@@ -515,7 +512,7 @@ def _fetch(path: str, source: CorpusSource) -> Path:
     return require_unpacked(expand_home(path))
 
 
-OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {
+OPENERS: dict[str, Callable[[Any, Direction], PairSource]] = {
     "text": _open_text,
     "tsv": _open_tsv,
     "jsonl": open_jsonl,

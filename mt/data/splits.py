@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from heapq import heappush, heapreplace
 from itertools import chain, islice
 from pathlib import Path
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from mt.config.data import DataConfig, HeldOutSource
-from mt.data.filters import Cleaning, TrainingCorpus, has_empty_side, hash_pair, hash_text
+from mt.config.data import CleaningConfig, DataConfig, Direction, HeldOutSource
+from mt.data.filters import Cleaning, has_empty_side, hash_pair, hash_text
 from mt.data.pairs import (
     Checksums,
     ColumnSource,
@@ -43,41 +43,86 @@ _Hashes = NDArray[np.uint64]
 _Rows = NDArray[np.intp]
 
 
-def open_split(data: DataConfig, name: str) -> PairSource:
-    """Find the files of `valid` or a test split like `open_source`; none is read yet."""
-    source = data.split(name)
-    assert source is not None, "the split exists"
-    if isinstance(source, HeldOutSource):
-        return _open_held_out(data)[name]
-    return open_source(source, data)
+@dataclass(frozen=True)
+class OpenedCorpus:
+    """Training corpus or split whose files are found; none is read yet."""
+
+    key: str
+    """Key below `data`: `train`, `train.corpora.NAME`, `valid` or `tests.NAME`."""
+    source: PairSource
+    direction: Direction
+    tags: tuple[str | None, str | None]
+    """Tokens in front of source and target lines."""
+    cleaning: Cleaning
+    """Cleaning of a training corpus; off for a split."""
+    weight: float = 1.0
+
+    def pairs(self) -> Iterator[SentencePair]:
+        """Stream the pairs, not cleaned."""
+        return self.source.pairs()
+
+    def cleaned(self) -> Iterator[SentencePair]:
+        """Stream the cleaned pairs."""
+        return self.cleaning.clean(self.source.pairs())
+
+    def pinned(self, sums: Checksums) -> "OpenedCorpus":
+        """Return the same corpus, which must match these checksums from now on."""
+        return replace(self, source=replace(self.source, expected=sums))
 
 
-def open_splits(data: DataConfig) -> dict[str, PairSource]:
-    """Find the files of `valid` and all test splits, by name, like `open_split`."""
-    held_out = _open_held_out(data)
-    return {name: held_out.get(name) or open_split(data, name) for name in data.split_names()}
-
-
-def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
-    """Find the files of all training corpora like `open_source`; none is read yet."""
-    held_out = tuple(_open_held_out(data).values())
-    return tuple(
-        TrainingCorpus(
-            key,
-            open_source(source, data),
-            Cleaning(data.for_source(source), held_out),
-            weight=source.weight,
-            tag=source.tag,
-            target_tag=source.target_tag,
+def open_splits(data: DataConfig, names: Iterable[str] | None = None) -> dict[str, OpenedCorpus]:
+    """Find the files of `valid` and of test splits, by default of all, by name."""
+    sections = {name: data.split(name) for name in names or data.split_names()}
+    are_held_out = any(isinstance(section, HeldOutSource) for section in sections.values())
+    held_out = _open_held_out(data) if are_held_out else {}
+    splits = {}
+    for name, section in sections.items():
+        assert section is not None, "the split exists"
+        direction = data.direction_of(section)
+        splits[name] = OpenedCorpus(
+            name if name == "valid" else f"tests.{name}",
+            held_out.get(name) or open_source(section, direction),
+            direction,
+            (section.tag, section.target_tag),
+            Cleaning(CleaningConfig(), direction),
         )
-        for key, source in data.train_corpora().items()
-    )
+    return splits
+
+
+def open_split(data: DataConfig, name: str) -> OpenedCorpus:
+    """Find the files of `valid` or of a test split."""
+    return open_splits(data, [name])[name]
+
+
+def open_training_corpora(data: DataConfig) -> tuple[OpenedCorpus, ...]:
+    """Find the files of all training corpora."""
+    held_out = _open_held_out(data)
+    given: tuple[PairSource, ...] = ()
+    if data.cleaning.overlap:
+        names = (name for name in data.split_names() if name not in held_out)
+        given = tuple(open_split(data, name).source for name in names)
+    corpora = []
+    for key, section in data.train_corpora().items():
+        direction = data.direction_of(section)
+        cleaning = Cleaning(data.cleaning, direction, tuple(held_out.values()), given)
+        tags = section.tag, section.target_tag
+        source = open_source(section, direction)
+        corpora.append(OpenedCorpus(key, source, direction, tags, cleaning, section.weight))
+    return tuple(corpora)
+
+
+def read_cleaned_pairs(corpora: Iterable[OpenedCorpus]) -> Iterator[SentencePair]:
+    """Stream the cleaned pairs of all corpora, each pair once."""
+    return (pair for corpus in corpora for pair in corpus.cleaned())
 
 
 @dataclass(frozen=True)
 class ReadSplit:
     """Validation or test split after its reading."""
 
+    key: str
+    """Key below `data`."""
+    direction: Direction
     checksums: Checksums
     pairs: tuple[SentencePair, ...]
     is_held_out: bool
@@ -91,8 +136,9 @@ def read_splits(data: DataConfig) -> dict[str, ReadSplit]:
     checksums: dict[str, Checksums] = {}
     splits = {}
     for name, split in open_splits(data).items():
-        pairs = tuple(split.recorded(name, checksums))
-        splits[name] = ReadSplit(checksums[name], pairs, isinstance(split, HeldOutPairs))
+        pairs = tuple(split.source.recorded(name, checksums))
+        is_held_out = isinstance(split.source, HeldOutPairs)
+        splits[name] = ReadSplit(split.key, split.direction, checksums[name], pairs, is_held_out)
     return splits
 
 
@@ -113,7 +159,7 @@ Watcher = Callable[[Iterator[SentencePair]], Iterator[SentencePair]]
 
 
 def scan_corpora(
-    corpora: Iterable[TrainingCorpus],
+    corpora: Iterable[OpenedCorpus],
     *,
     text: TokenizerText | None = None,
     watchers: Mapping[str, Watcher] | None = None,
@@ -128,7 +174,7 @@ def scan_corpora(
     sample = EvenSample[SentencePair](2 * _MIN_SAMPLE)
     with tqdm(desc="reading", unit=" pairs", unit_scale=True, disable=None) as bar:
 
-        def read_blocks(corpus: TrainingCorpus) -> Iterator[list[SentencePair]]:
+        def read_blocks(corpus: OpenedCorpus) -> Iterator[list[SentencePair]]:
             reading = corpus.source.recorded(corpus.key, checksums)
             if watchers and corpus.key in watchers:
                 reading = watchers[corpus.key](reading)
@@ -146,7 +192,7 @@ def scan_corpora(
                 continue
             cleaned = corpus.cleaning.clean(chain.from_iterable(blocks))
             while block := list(islice(cleaned, _BLOCK_PAIRS)):
-                text.add(block, corpus.languages, corpus=corpus.key)
+                text.add(block, corpus.direction, corpus=corpus.key)
     return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.items))
 
 
@@ -197,14 +243,14 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
     held_out = {name: own for name, own in sources.items() if isinstance(own, HeldOutSource)}
     if not held_out:
         return {}
-    others = tuple(open_split(data, name) for name in sources if name not in held_out)
+    others = tuple(open_split(data, name).source for name in sources if name not in held_out)
     splits = []
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
     settings = data.cleaning.changed(overlap=None, duplicates=None)
     for name, source in held_out.items():
-        matching = data.matching_corpora(source)
-        corpora = {key: open_source(corpus, data) for key, corpus in matching.items()}
-        cleaning = Cleaning(data.for_source(source).changed(cleaning=settings))
+        direction, matching = data.direction_of(source), data.matching_corpora(source)
+        corpora = {key: open_source(corpus, direction) for key, corpus in matching.items()}
+        cleaning = Cleaning(settings, direction)
         splits.append(_Split(name, source.held_out, source.seed, corpora, cleaning))
     return {
         split.name: HeldOutPairs(
@@ -399,7 +445,7 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise ConfigError(
             "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some"
         )
-    for source, target in (corpus.languages for corpus in corpora):
+    for source, target in (corpus.direction for corpus in corpora):
         if source == target:
             raise ConfigError(
                 "`data.source_language` and `data.target_language` are both "
@@ -415,14 +461,14 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
     return cleaned
 
 
-def _write(corpus: TrainingCorpus, temporary: Path, folder: Path) -> CleanedFiles:
+def _write(corpus: OpenedCorpus, temporary: Path, folder: Path) -> CleanedFiles:
     """Write the files of a corpus into `temporary`, which becomes `folder`."""
     name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
-    names = [f"{name}.{language}" for language in corpus.languages]
+    names = [f"{name}.{language}" for language in corpus.direction]
     names.append(_REMOVED_FILE if corpus.key == "train" else f"{name}.{_REMOVED_FILE}")
     total = changed = 0
     taken = dict.fromkeys(corpus.cleaning.filters, 0)
-    judgements = corpus.cleaning.judge(corpus.source.pairs())
+    judgements = corpus.cleaning.judge(corpus.pairs())
     with ExitStack() as stack:
         sources, targets, removed = (
             stack.enter_context((temporary / name).open("w", encoding="utf-8", newline="\n"))

@@ -262,8 +262,7 @@ class NewText:
         new: dict[str, None] = {}
         replayed: set[str] = set()
         for source in data.train_corpora().values():
-            own = data.for_source(source)
-            languages = own.source_language, own.target_language
+            languages = data.direction_of(source)
             if {source.tag, source.target_tag} - {None, *old_tags}:
                 new |= dict.fromkeys(languages)
             else:

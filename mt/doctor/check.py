@@ -122,7 +122,6 @@ class CorpusWatch:
         Defects that the cleaning removes are left out.
         """
         cleaning, stretches = self._cleaning, self._stretches.items
-        data = cleaning.data
         sample = list(cleaning.clean(sample_pairs(stretches)))
         vectors, warnings = learn_word_vectors(stretches), list[str]()
         if are_unrelated(stretches, vectors):
@@ -135,18 +134,18 @@ class CorpusWatch:
                     f"the sides go out of step, at line {after:,} or before: from there on line i "
                     f"translates to line i{shift.distance:+d}"
                 )
-        languages = data.source_language, data.target_language
+        languages = cleaning.direction
         warnings += (
             _judge(sample, languages)
             if len(sample) >= _MIN_PAIRS
             else check_languages(sample, languages)
         )
-        if not data.cleaning.overlap:
+        if not cleaning.settings.overlap:
             for name, size in self._sizes.items():
                 shared = size - len(self._unseen[name])
                 if shared >= max(1, _MIN_OVERLAP * size):
                     warnings.append(f"{shared:,} of the {size:,} pairs of `{name}` are also in it")
-        if not data.cleaning.duplicates and self._repeats.share > _MAJORITY:
+        if not cleaning.settings.duplicates and self._repeats.share > _MAJORITY:
             warnings.append(f"{self._repeats.share:.0%} of the pairs are repetitions")
         return warnings[:_MAX_WARNINGS]
 
@@ -379,20 +378,21 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
     """
     training = data.train_corpora()
     sections = {**training, "valid": data.valid, **data.tests}
-    corpora = {name: open_source(section, data) for name, section in training.items()}
+    corpora = {
+        key: open_source(section, data.direction_of(section)) for key, section in training.items()
+    }
     reports: list[SplitReport] = []
     notes: list[str] = []
-    for name, corpus in open_splits(data).items():
+    for name, opened in open_splits(data).items():
         try:
-            if isinstance(corpus, HeldOutPairs):
-                corpus.checksums()
-            corpora[name] = corpus
+            if isinstance(opened.source, HeldOutPairs):
+                opened.source.checksums()
+            corpora[name] = opened.source
         except DataError as error:  # such as training sides of unequal length, checked below
             notes.append(f"{name}: was not checked: {error}")
     splits = []
     for name, corpus in corpora.items():
-        directed = data.for_source(sections[name])
-        languages = directed.source_language, directed.target_language
+        languages = data.direction_of(sections[name])
         counts = count_pairs(read_blocks(corpus, f"{name}: counting"), *languages)
         if not counts.source.lines or not counts.target.lines:
             raise DataError(f"{corpus.description}: the corpus is empty")

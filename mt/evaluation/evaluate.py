@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mt.config import Config, DataConfig, DecodingConfig
-from mt.config.data import TextSource, chosen_direction
+from mt.config.data import Direction, TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.glossary import Glossary, read_terms
 from mt.data.pairs import SentencePair
@@ -107,8 +107,7 @@ class OpenedSplit:
 
     run: Path
     name: str
-    data: DataConfig
-    """Data config with the languages of the split."""
+    direction: Direction
     pairs: tuple[SentencePair, ...]
     references: tuple[ScoredText, ...]
     """Target side of the pairs, then further references of a given test set."""
@@ -170,7 +169,7 @@ def evaluate_run(
     terms = read_terms(job.glossary)
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     opened.translator.use_terms(terms)
-    checks, language = opened.checks, opened.data.target_language
+    checks, language = opened.checks, opened.direction.target
     started_at = time.perf_counter()
     translations = translate_pairs(opened.translator, opened.pairs)
     texts = [translation.text for translation in translations]
@@ -254,8 +253,8 @@ def open_run(
     finished = is_exported(run) or is_finished(run)
     config, split, translator = load_for_split(run, split, overrides, device, job)
     data = config.data
-    source, split_data = open_split(data, split), data.for_split(split)
-    language = split_data.target_language
+    opened = open_split(data, split)
+    source, language = opened.source, opened.direction.target
     tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = tuple(source.pairs())
     further = job.texts.further(len(pairs)) if job.texts else ()
@@ -276,7 +275,7 @@ def open_run(
     return OpenedSplit(
         run,
         split,
-        split_data,
+        opened.direction,
         pairs,
         references=(ScoredText(source.target_description, targets), *further),
         inputs=tuple(inputs),

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from mt.config.data import (
-    DataConfig,
+    Direction,
     PoSource,
     RecordSource,
     Source,
@@ -409,6 +408,4 @@ def _identify(
 
 def _open(section: Source) -> PairSource:
     """Open a corpus whose languages are not known yet."""
-    keys: dict[str, Any] = {"train": section, "valid": section}
-    data = DataConfig(source_language=_UNKNOWN, target_language=_UNKNOWN, **keys)
-    return open_source(section, data)
+    return open_source(section, Direction(_UNKNOWN, _UNKNOWN))

@@ -287,8 +287,7 @@ def _hold_out(data: DataConfig, scan: _Scan, request: Request) -> DataConfig:
     least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
     if distinct < least:
         why = ", because validation and test pairs are held out of them" if missing else ""
-        sources = data.train_corpora().values()
-        corpora = ", ".join(open_source(source, data).description for source in sources)
+        corpora = ", ".join(c.source.description for c in open_training_corpora(data))
         raise DataError(
             f"{corpora}: {distinct:,} different pairs are too few; at least {least} are needed{why}"
         )
@@ -324,8 +323,8 @@ def _try_to_hold_out(data: DataConfig, sample: DataConfig) -> None:
     """Choose the held-out splits from a sample, or else from all pairs; raise DataError if none."""
     try:
         for split in open_splits(sample).values():
-            if isinstance(split, HeldOutPairs):
-                split.checksums()
+            if isinstance(split.source, HeldOutPairs):
+                split.source.checksums()
     except DataError as error:
         if sample == data:
             raise DataError(f"{error}; give splits with --valid and --test") from None
@@ -335,7 +334,7 @@ def _try_to_hold_out(data: DataConfig, sample: DataConfig) -> None:
 def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> TextSource:
     source, target = stem.with_suffix(".source"), stem.with_suffix(".target")
     with source.open("w", encoding="utf-8") as left, target.open("w", encoding="utf-8") as right:
-        for index, pair in enumerate(open_source(section, data).pairs()):
+        for index, pair in enumerate(open_source(section, data.direction_of(section)).pairs()):
             if index // _BLOCK_PAIRS % every == 0:
                 left.write(f"{pair.source}\n")
                 right.write(f"{pair.target}\n")

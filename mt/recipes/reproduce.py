@@ -11,9 +11,8 @@ import numpy as np
 
 from mt.config import Config
 from mt.config.decoding import Band, Published
-from mt.data.filters import read_cleaned_pairs
 from mt.data.pairs import SentencePair
-from mt.data.splits import open_split, open_training_corpora
+from mt.data.splits import open_splits, open_training_corpora, read_cleaned_pairs
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.scores import Evaluation, Score, evaluate
@@ -118,21 +117,20 @@ def reproduce(config: Config, run: Path) -> Verdict:
     sys.stderr.write(f"{train(config, run)}\n")
     results = []
     corpora = open_training_corpora(config.data)
-    for split, source in config.data.tests.items():
-        pairs = tuple(open_split(config.data, split).pairs())
+    for split, opened in open_splits(config.data, config.data.tests).items():
+        pairs = tuple(opened.pairs())
         evaluation = evaluate_run(
             run, split=split, device=config.training.device, job=EvaluationJob(allow=FORMS)
         )
-        data = config.data.for_source(source)
         copies = nearest_targets(
             read_cleaned_pairs(corpora),
             [pair.source for pair in pairs],
-            source_language=data.source_language,
+            source_language=opened.direction.source,
         )
         nearest = evaluate(
             copies,
             [[pair.target for pair in pairs]],
-            target_language=data.target_language,
+            target_language=opened.direction.target,
             tokenizer=config.evaluation.bleu_tokenizer,
         )
         published = tuple(score for score in config.evaluation.published if score.split == split)

@@ -13,10 +13,16 @@ from mt.config.data import MixtureSource
 from mt.data.augmentation import AUGMENTATIONS
 from mt.data.batches import Lengths, Update, plan_updates
 from mt.data.corpus_files import cache_folder
-from mt.data.filters import TrainingCorpus
 from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
-from mt.data.splits import CorpusScan, ReadSplit, open_training_corpora, read_splits, scan_corpora
+from mt.data.splits import (
+    CorpusScan,
+    OpenedCorpus,
+    ReadSplit,
+    open_training_corpora,
+    read_splits,
+    scan_corpora,
+)
 from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
@@ -122,7 +128,7 @@ def example_lengths(examples: Iterable[Example]) -> Lengths:
 class ReadCorpora:
     """Corpora of a config after their first reading, on which a training begins."""
 
-    training: tuple[TrainingCorpus, ...]
+    training: tuple[OpenedCorpus, ...]
     splits: dict[str, ReadSplit]
     checksums: dict[str, Checksums]
     """By key below `data`."""
@@ -154,21 +160,18 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     else:
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         watches: dict[str, CorpusWatch] = {}
-        sources = {"valid": data.valid, **data.tests}
-        own_data = {name: data.for_source(source) for name, source in sources.items()}
         if data.check:
             # Training leaves held-out pairs out.
-            pairs = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
+            given = {name: split for name, split in splits.items() if not split.is_held_out}
+            pairs = {name: split.pairs for name, split in given.items()}
             watches = {corpus.key: CorpusWatch(pairs, corpus.cleaning) for corpus in corpora}
             checks = {key: watch.warnings for key, watch in watches.items()}
-            for name, own in own_data.items():
-                if name in pairs:
-                    languages = own.source_language, own.target_language
-                    checks[_split_key(name)] = partial(check_split, pairs[name], languages)
+            for split in given.values():
+                checks[split.key] = partial(check_split, split.pairs, split.direction)
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
         checksums = dict(scan.checksums)
-    checksums |= {_split_key(name): split.checksums for name, split in splits.items()}
+    checksums |= {split.key: split.checksums for split in splits.values()}
     pinned = tuple(corpus.pinned(checksums[corpus.key]) for corpus in corpora)
     return ReadCorpora(pinned, splits, checksums, scan, text, checks)
 
@@ -194,9 +197,10 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     )
     if config.data.check and not resuming:
         warn_about_corpora(read.checks, folder)
-        for name in config.data.split_names():
-            if all(corpus.tag for corpus in read.training) and not config.split_tags(name)["tag"]:
-                key = f"data.{_split_key(name)}"
+        for name, split in read.splits.items():
+            are_tagged = all(corpus.tags[0] for corpus in read.training)
+            if are_tagged and not config.split_tags(name)["tag"]:
+                key = f"data.{split.key}"
                 _logger.warning(
                     "warning: %s: has no tag, but every training corpus has one; set `%s.tag`",
                     key,
@@ -227,15 +231,11 @@ def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
     return _open_data(config, tokenizer, corpora=corpora, sums=sums, valid=())
 
 
-def _split_key(name: str) -> str:
-    return name if name == "valid" else f"tests.{name}"
-
-
 def _open_data(
     config: Config,
     tokenizer: Tokenizer,
     *,
-    corpora: Sequence[TrainingCorpus],
+    corpora: Sequence[OpenedCorpus],
     sums: Mapping[str, Checksums],
     valid: tuple[SentencePair, ...],
 ) -> TrainingData:
@@ -246,7 +246,7 @@ def _open_data(
     parts = {
         corpus.key: prepare_store(
             corpus.source,
-            tokenizer.tagged(corpus.tag, corpus.target_tag),
+            tokenizer.tagged(*corpus.tags),
             max_tokens=config.data.max_tokens,
             cache=cache_folder(),
             sums=sums[corpus.key],

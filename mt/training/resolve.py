@@ -512,7 +512,7 @@ def _choose_metric(settings: AutoSettings, references: Sequence[str]) -> None:
     """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
     config, key = settings.given, "training.best_metric"
     metric, reason = "bleu", "the usual metric"
-    language = config.data.for_source(config.data.valid).target_language
+    language = config.data.direction_of(config.data.valid).target
     tokenizer, sample = config.evaluation.bleu_tokenizer, spread(references, _MOST_REFERENCES)
     if problem := why_unable_to_rank(sample, target_language=language, tokenizer=tokenizer):
         letters = sum(len("".join(text.split())) for text in sample) / len(sample)

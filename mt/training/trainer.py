@@ -52,8 +52,8 @@ def train(config: Config, run: Path) -> str:
     with connect_ranks(config.training.device) as world:
         agree_on_config(world, config.flat())
         require_tensorboard(config.training)
-        own = config.data.for_source(config.data.valid)
-        choose_tokenizer(own.target_language, config.evaluation.bleu_tokenizer)
+        language = config.data.direction_of(config.data.valid).target
+        choose_tokenizer(language, config.evaluation.bleu_tokenizer)
         folder = RunFolder(run)
         if world.is_main:
             folder, config = open_run(run, config)

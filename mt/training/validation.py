@@ -62,13 +62,13 @@ class Validator:
         `auto` keeps BLEU's tokenizer of the validations in the journal. Raises UserError if its
         model is missing here.
         """
-        own = config.data.for_source(config.data.valid)
+        direction = config.data.direction_of(config.data.valid)
         tokenizer: str = config.evaluation.bleu_tokenizer
         if tokenizer == "auto" and journal is not None:
             for event in read_events(journal):
                 if kept := _CHOSEN_HERE.search(str(event.get("bleu_signature"))):
                     tokenizer = kept[1]
-            choose_tokenizer(own.target_language, tokenizer)
+            choose_tokenizer(direction.target, tokenizer)
         return cls(
             learner,
             data,
@@ -79,7 +79,7 @@ class Validator:
                 **config.split_tags("valid"),
                 max_length_extra=validation_length(data.valid_lengths, config.decoding),
             ),
-            Direction(own.source_language, own.target_language),
+            direction,
             tokenizer,
             config.training.max_tokens_per_batch,
         )

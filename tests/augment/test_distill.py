@@ -11,7 +11,7 @@ from mt import Translator
 from mt.augment.distill import NOISE, Distillation, Sources, Teacher
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
-from mt.data.sources import open_source
+from mt.data.splits import open_training_corpora
 from mt.decoding.shards import Record, Shard, complete
 from mt.errors import DataError, UserError
 from mt.export.export import ExportOptions, export_ctranslate2
@@ -93,7 +93,7 @@ def test_corpora_of_other_directions_are_left_out(
 
 def test_cleaning_applies(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
     data = load_config(tiny_recipe, overrides=["data.cleaning.min_characters=20"]).data
-    pairs = list(open_source(data.train, data).pairs())
+    pairs = list(open_training_corpora(data)[0].pairs())
     long = [pair.source for pair in pairs if min(len(pair.source), len(pair.target)) >= 20]
     assert 0 < len(long) < len(pairs)
     rows, _ = write(Distillation(teacher, Sources(data)), tmp_path)
@@ -106,7 +106,7 @@ def test_the_translation_nearest_to_the_reference_is_taken(
     data = load_config(tiny_recipe).data
     results = Distillation(teacher, Sources(data), n_best=4).translate(range(20))
     pairs = [result for result in results if isinstance(result, SentencePair)]
-    references = [pair.target for pair in open_source(data.train, data).pairs()]
+    references = [pair.target for pair in open_training_corpora(data)[0].pairs()]
     translations = teacher.translator.stream([pair.source for pair in pairs], n_best=4)
     moved = 0
     for pair, reference, translation in zip(pairs, references, translations, strict=False):

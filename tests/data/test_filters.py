@@ -17,6 +17,7 @@ from mt.data.filters import (
     hash_text,
 )
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
 
 GOOD = SentencePair("The house is very old.", "Das Haus ist sehr alt.")
 OTHER = SentencePair("We came in 1990.", "Wir kamen 1990.")
@@ -44,7 +45,9 @@ def data(tmp_path: Path) -> DataConfig:
 
 
 def cleaning(data: DataConfig, **settings: Any) -> Cleaning:
-    return Cleaning(data.model_copy(update={"cleaning": CleaningConfig(**settings)}))
+    changed = data.model_copy(update={"cleaning": CleaningConfig(**settings)})
+    (corpus,) = open_training_corpora(changed)
+    return corpus.cleaning
 
 
 def taken(data: DataConfig, pairs: list[SentencePair], **settings: Any) -> list[str | None]:

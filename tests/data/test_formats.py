@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.config.data import DataConfig
+from mt.config.data import DataConfig, Direction
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import open_source
 from mt.errors import DataError
@@ -37,7 +37,7 @@ def opened(path: Path, *, source: str = "en", target: str = "de") -> PairSource:
     data = DataConfig.model_validate(
         {"source_language": source, "target_language": target, "train": keys, "valid": keys}
     )
-    return open_source(data.train, data)
+    return open_source(data.train, Direction(source, target))
 
 
 def written(path: Path, content: str | bytes) -> Path:

@@ -55,11 +55,16 @@ def test_downloads_of_a_recipe_are_pinned_and_on_the_data_page(recipe: Path) -> 
 @EACH
 def test_checksums_match_the_corpora(recipe: Path, corpora: Path) -> None:
     data = load_config(recipe).data
-    supplied = [source for source in splits(data).values() if find_supplied_files(source, data)]
+    sources = [(source, data.direction_of(source)) for source in splits(data).values()]
+    supplied = [
+        (source, direction)
+        for source, direction in sources
+        if find_supplied_files(source, direction)
+    ]
     if not supplied:
         pytest.skip(f"{corpora} has nothing of {recipe.stem}")
-    for source in supplied:
-        sums = open_source(source, data).checksums()
+    for source, direction in supplied:
+        sums = open_source(source, direction).checksums()
         assert (sums.source, sums.target) == (source.sha256_source, source.sha256_target)
 
 

@@ -10,19 +10,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from mt.config.data import DataConfig, FolderSource, HubSource, JsonlSource, ParquetSource
+from mt.config.data import Direction, FolderSource, HubSource, JsonlSource, ParquetSource
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import open_folder, open_hub, open_jsonl, open_parquet
 from mt.errors import DataError
 
-DATA = DataConfig.model_validate(
-    {
-        "source_language": "en",
-        "target_language": "de",
-        "train": {"corpus": "c/train"},
-        "valid": {"corpus": "c/valid"},
-    }
-)
+DIRECTION = Direction("en", "de")
 FLAT = {"columns": ["en", "de"]}
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -37,7 +30,7 @@ def write_jsonl(path: Path, records: list[Any]) -> Path:
 
 
 def jsonl(path: Path, **fields: Any) -> PairSource:
-    return open_jsonl(JsonlSource(format="jsonl", path=path, **fields), DATA)
+    return open_jsonl(JsonlSource(format="jsonl", path=path, **fields), DIRECTION)
 
 
 def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -46,7 +39,7 @@ def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
 
 
 def parquet_pairs(path: Path, **fields: Any) -> PairSource:
-    return open_parquet(ParquetSource(format="parquet", path=path, **fields), DATA)
+    return open_parquet(ParquetSource(format="parquet", path=path, **fields), DIRECTION)
 
 
 def read(source: PairSource) -> list[tuple[str, str]]:
@@ -219,7 +212,7 @@ def test_damage_is_reported_once_in_one_line(
 
 
 def folder(path: Path, **fields: Any) -> PairSource:
-    return open_folder(FolderSource(format="folder", path=path, **fields), DATA)
+    return open_folder(FolderSource(format="folder", path=path, **fields), DIRECTION)
 
 
 def test_folder_reads_its_split(tmp_path: Path) -> None:
@@ -252,7 +245,7 @@ def test_hub_loads_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.Monke
     source = HubSource(
         format="hub", name="o/n", revision=REVISION, subset="de-en", folder="f", split="test"
     )
-    opened = open_hub(source, DATA)
+    opened = open_hub(source, DIRECTION)
     assert asked == []
     assert list(opened.pairs()) == [SentencePair("one", "eins")]
     assert asked == [("o/n", "de-en", {"data_dir": "f", "split": "test", "revision": REVISION})]
@@ -264,7 +257,7 @@ def test_unreachable_hub_names_dataset_and_hint(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     source = HubSource(format="hub", name="o/n", revision=REVISION, corpus="iwslt14-de-en/train")
     with pytest.raises(DataError) as error:
-        list(open_hub(source, DATA).pairs())
+        list(open_hub(source, DIRECTION).pairs())
     assert str(error.value).startswith(f"o/n@{REVISION}, split train: cannot be read (")
     assert "$MT_CORPORA can supply it as iwslt14-de-en/train.<language>[.gz]" in str(error.value)
     assert "\n" not in str(error.value)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mt.config.data import DataConfig
+from mt.config.data import DataConfig, Direction
 from mt.data.corpus_files import cache_folder, download
 from mt.data.pairs import Checksums, PairSource, SentencePair, TextPairs
 from mt.data.sources import open_source
@@ -36,7 +36,7 @@ def opened(**keys: Any) -> PairSource:
         {"source_language": "en", "target_language": "de", "train": keys, "valid": keys},
         strict=False,
     )
-    return open_source(data.train, data)
+    return open_source(data.train, Direction("en", "de"))
 
 
 def text(folder: Path, source: bytes, target: bytes, **keys: Any) -> PairSource:

@@ -220,7 +220,7 @@ def test_a_changed_corpus_is_seen_and_an_unchanged_one_read_once(
 
 def test_checksums_of_a_held_out_split_are_checked(tmp_path: Path) -> None:
     train = write(tmp_path, "train", numbered(20))
-    sums = open_splits(config(train))["test"].checksums()
+    sums = open_splits(config(train))["test"].source.checksums()
     pinned = {"held_out": 2, "sha256_source": sums.source, "sha256_target": sums.target}
     assert len(chosen(config(train, test=pinned))["test"]) == 2
     with pytest.raises(DataError, match="2 pairs held out of .*, source side: the SHA-256"):
@@ -300,7 +300,7 @@ def test_run_with_held_out_splits(recipe: Path, tmp_path: Path, program: Program
     assert f"cleaning removed 12 of {len(pairs)} pairs: 12 by `held_out`" in err
     record = json.loads((run / "corpora.json").read_text())
     assert record["cleaning"] == {"held_out": 12}
-    sums = open_splits(loaded.data)["test"].checksums()
+    sums = open_splits(loaded.data)["test"].source.checksums()
     assert record["tests.test"] == {"source": sums.source, "target": sums.target}
 
     # Another rank and a resumed run have the same pairs.

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from mt.config.loading import load_config
-from mt.data.filters import Cleaning
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
 from mt.doctor.check import CorpusWatch, check_split
 from mt.doctor.findings import KINDS
 
@@ -45,9 +45,9 @@ def _check(folder: Path, train: Pairs, *settings: str) -> list[str]:
         f"  train: {valid}\n  valid: {valid}\n  tests: {{test: {test}}}\n",
         encoding="utf-8",
     )
-    cleaning = Cleaning(load_config(recipe, overrides=settings).data)
+    (opened,) = open_training_corpora(load_config(recipe, overrides=settings).data)
     splits = {"valid": _sentence_pairs(VALID), "test": _sentence_pairs(TEST)}
-    watch, corpus = CorpusWatch(splits, cleaning), _sentence_pairs(train)
+    watch, corpus = CorpusWatch(splits, opened.cleaning), _sentence_pairs(train)
     assert list(watch.read(corpus)) == corpus
     return watch.warnings()
 

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pytest
 
-from mt.config.data import DataConfig, HubSource, JsonlSource, Source, TsvSource
+from mt.config.data import Direction, HubSource, JsonlSource, Source, TsvSource
 from mt.data.sources import open_source
 from mt.errors import DataError
 from mt.recipes.detection import choose_columns, detect_corpora, detect_languages, make_section
@@ -184,10 +184,8 @@ def test_columns_of_text_are_found(table: str, quoting: Any) -> None:
     assert corpus.section.columns == tuple(map(int, chosen))
     if "words" not in table:
         assert detect_languages(corpus, *given) == (source, target)
-    data = DataConfig(
-        source_language=source, target_language=target, train=corpus.section, valid=corpus.section
-    )
-    read = [(pair.source, pair.target) for pair in open_source(corpus.section, data).pairs()]
+    opened = open_source(corpus.section, Direction(source, target))
+    read = [(pair.source, pair.target) for pair in opened.pairs()]
     assert read == list(zip(*(columns[int(n)] for n in chosen), strict=True))
 
 
