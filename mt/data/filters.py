@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,14 +71,10 @@ _UNLIKELY = 0.01
 """Probability of the expected language below which a text is in another one."""
 NO_LANGUAGE = "zxx"
 """Label of the identifier for text without words."""
-HELD_OUT = "held_out"
-"""Name of the filter that removes pairs with a text of a held-out split; it comes first."""
 _RULES = 2
 """Part of the fingerprint; raised whenever the same config would clean differently."""
 Filter = Callable[[SentencePair], bool]
 """Returns True for a pair to remove."""
-_FIRST_SLOTS = 1 << 10
-_FREE = 0
 
 
 def is_blank(text: str) -> bool:
@@ -271,45 +266,6 @@ def hash_pair(pair: SentencePair) -> tuple[int, int]:
     return hash_text(normalized(pair.source)), hash_text(normalized(pair.target))
 
 
-class SeenTexts:
-    """Set of 64-bit hashes of texts: an open hash table with linear probing.
-
-    It takes 12 to 24 bytes a text, and 1.5 times as much while it grows.
-    """
-
-    def __init__(self) -> None:
-        self._slots = array("Q", [_FREE]) * _FIRST_SLOTS
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, text: str) -> bool:
-        """Add a text; return True if it is new."""
-        hashed = hash_text(text)
-        slot = _slot(self._slots, hashed)
-        if self._slots[slot] == hashed:
-            return False
-        self._slots[slot] = hashed
-        self._count += 1
-        if 3 * self._count > 2 * len(self._slots):
-            grown = array("Q", [_FREE]) * (2 * len(self._slots))
-            for hashed in self._slots:
-                if hashed != _FREE:
-                    grown[_slot(grown, hashed)] = hashed
-            self._slots = grown
-        return True
-
-
-def _slot(slots: "array[int]", hashed: int) -> int:
-    """Return the slot of a hash, or the free slot for it."""
-    last = len(slots) - 1  # a power of two less one
-    slot = hashed & last
-    while slots[slot] not in {_FREE, hashed}:
-        slot = (slot + 1) & last
-    return slot
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
     """Cleaned pair, and the filter that removes it."""
@@ -324,8 +280,8 @@ class JudgedPair:
 class Cleaning:
     """Cleaning of a stream of pairs, in order, the same in every pass.
 
-    Only `duplicates` needs memory for the corpus, 12 to 24 bytes a pair; `overlap` and held-out
-    splits need about 100 bytes for each validation and test pair.
+    Only `duplicates` needs memory for the corpus, about 100 bytes a pair; `overlap` and held-out
+    splits need as much for each text of a validation or test pair.
     """
 
     settings: CleaningConfig
@@ -340,11 +296,52 @@ class Cleaning:
         """True if a key of `data.cleaning` is set, or a split is held out."""
         return self.settings != CleaningConfig() or bool(self.held_out)
 
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """Names of the filters in use, in order of application."""
-        names = tuple(name for name in FILTERS if _is_on(self.settings, name))
-        return (HELD_OUT, *names) if self.held_out else names
+    def make_filters(self) -> dict[str, Filter]:
+        """Return the filters in use by name, in order of application; none has seen a pair."""
+        settings, (source, target) = self.settings, self.direction
+        form = OVERLAP[settings.overlap or "exact"]
+        part = DUPLICATES[settings.duplicates or "pair"]
+        seen = set[int]()
+
+        def on_a_side(check: Callable[[str], bool]) -> Filter:
+            return lambda pair: check(pair.source) or check(pair.target)
+
+        def by_language(check: Callable[[str, str], bool]) -> Filter:
+            return lambda pair: check(pair.source, source) or check(pair.target, target)
+
+        def is_repeated(pair: SentencePair) -> bool:
+            before = len(seen)
+            seen.add(hash_text(part(pair)))
+            return len(seen) == before
+
+        filters: dict[str, Filter] = {
+            "held_out": lambda pair: not self.held_out_texts.isdisjoint(hash_pair(pair)),
+            "identical_sides": lambda pair: has_identical_sides(pair.source, pair.target),
+            "min_characters": on_a_side(
+                lambda text: len(text.strip()) < (settings.min_characters or 0)
+            ),
+            "max_characters": on_a_side(
+                lambda text: len(text.strip()) > (settings.max_characters or 0)
+            ),
+            "max_length_ratio": lambda pair: (
+                length_ratio(pair.source, pair.target) > (settings.max_length_ratio or 0)
+            ),
+            "wrong_script": by_language(in_wrong_script),
+            "mojibake": on_a_side(has_mojibake),
+            "tokens": on_a_side(holds_tokens),
+            "tokenized": by_language(looks_tokenized),
+            "markup": on_a_side(has_markup),
+            "control_characters": on_a_side(has_control_characters),
+            "numbers": lambda pair: numbers_differ(pair.source, pair.target),
+            "language": by_language(in_other_language),
+            "overlap": on_a_side(lambda text: hash_text(form(text)) in self.split_texts),
+            # Last, so that of several equal pairs one passes all other filters.
+            "duplicates": is_repeated,
+        }
+        in_use = settings.model_dump() | dict.fromkeys(settings.broken_text, True)
+        in_use["held_out"] = self.held_out
+        in_use["control_characters"] = settings.control_characters == "reject"
+        return {name: takes for name, takes in filters.items() if in_use.get(name)}
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -352,15 +349,13 @@ class Cleaning:
         if not self.is_on:
             return None
         settings = self.settings
-        overlap = sorted(self.split_texts) if settings.overlap else []
         parts = [
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
             *self.direction,
-            *(overlap, []),
+            sorted(self.split_texts) if settings.overlap else None,
             model_version() if settings.language else None,
+            sorted(self.held_out_texts),
         ]
-        if self.held_out:
-            parts.append(sorted(self.held_out_texts))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @cached_property
@@ -384,8 +379,7 @@ class Cleaning:
 
         Raises `DataError` if a filter needs a package that is not installed.
         """
-        constructors = {HELD_OUT: _held_out, **FILTERS}
-        filters = {name: constructors[name](self) for name in self.filters}
+        filters = self.make_filters()
         for pair in pairs:
             changed = self.changed(pair)
             taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
@@ -417,89 +411,6 @@ class Cleaning:
         return pair
 
 
-def _is_on(settings: CleaningConfig, name: str) -> bool:
-    if name in BROKEN_TEXT:
-        return name in settings.broken_text
-    if name == "control_characters":
-        return settings.control_characters == "reject"
-    return getattr(settings, name) not in (None, False)
-
-
-def _held_out(cleaning: Cleaning) -> Filter:
-    texts = cleaning.held_out_texts
-    return lambda pair: not texts.isdisjoint(hash_pair(pair))
-
-
-def _min_characters(cleaning: Cleaning) -> Filter:
-    least = cleaning.settings.min_characters or 0
-    return lambda pair: min(len(pair.source.strip()), len(pair.target.strip())) < least
-
-
-def _max_characters(cleaning: Cleaning) -> Filter:
-    most = cleaning.settings.max_characters or 0
-    return lambda pair: max(len(pair.source.strip()), len(pair.target.strip())) > most
-
-
-def _max_length_ratio(cleaning: Cleaning) -> Filter:
-    most = cleaning.settings.max_length_ratio or 1.0
-    return lambda pair: length_ratio(pair.source, pair.target) > most
-
-
-def _of_both(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return a filter that compares the two texts."""
-    return lambda _cleaning: lambda pair: check(pair.source, pair.target)
-
-
-def _on_a_side(check: Callable[[str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return a filter that checks each text."""
-    return lambda _cleaning: lambda pair: check(pair.source) or check(pair.target)
-
-
-def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return a filter that checks each text given its language."""
-
-    def make(cleaning: Cleaning) -> Filter:
-        source, target = cleaning.direction
-        return lambda pair: check(pair.source, source) or check(pair.target, target)
-
-    return make
-
-
-def _overlap(cleaning: Cleaning) -> Filter:
-    form = OVERLAP[cleaning.settings.overlap or "exact"]
-    texts = cleaning.split_texts
-    return lambda pair: (
-        hash_text(form(pair.source)) in texts or hash_text(form(pair.target)) in texts
-    )
-
-
-def _duplicates(cleaning: Cleaning) -> Filter:
-    seen, part = SeenTexts(), DUPLICATES[cleaning.settings.duplicates or "pair"]
-    return lambda pair: not seen.add(part(pair))
-
-
-BROKEN_TEXT: dict[str, Callable[[Cleaning], Filter]] = {
-    "mojibake": _on_a_side(has_mojibake),
-    "tokens": _on_a_side(holds_tokens),
-    "tokenized": _by_language(looks_tokenized),
-    "markup": _on_a_side(has_markup),
-}
-"""Constructors of filters by name in `data.cleaning.broken_text`."""
-FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
-    "identical_sides": _of_both(has_identical_sides),
-    "min_characters": _min_characters,
-    "max_characters": _max_characters,
-    "max_length_ratio": _max_length_ratio,
-    "wrong_script": _by_language(in_wrong_script),
-    **BROKEN_TEXT,
-    "control_characters": _on_a_side(has_control_characters),
-    "numbers": _of_both(numbers_differ),
-    "language": _by_language(in_other_language),
-    "overlap": _overlap,
-    # Last, so that of several equal pairs one passes all other filters.
-    "duplicates": _duplicates,
-}
-"""Constructors of filters by name, in order of application."""
 OVERLAP: dict[str, Callable[[str], str]] = {"exact": str.strip, "normalized": normalized}
 DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
     "pair": lambda pair: f"{len(pair.source)} {pair.source}{pair.target}",

@@ -17,6 +17,7 @@ import sentencepiece
 
 from mt.config import TokenizerConfig
 from mt.config.data import DataConfig, MixtureSource
+from mt.data.filters import hash_text, normalized
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import (
@@ -207,6 +208,12 @@ class TokenizerText:
             lines = TRAINING_TEXT[name](iter(pairs))
             sample = samples.setdefault(corpus, Reservoir(_SAMPLE_LINES, self._seed))
             sample.add(lines if selection is None else filter(None, lines))
+
+    def leave_out(self, texts: set[int]) -> None:
+        """Drop the lines whose normalized text has one of these hashes."""
+        for sample in chain.from_iterable(samples.values() for samples in self._samples.values()):
+            lines = sample.items
+            sample.items = [line for line in lines if hash_text(normalized(line)) not in texts]
 
     def take(self, name: str) -> list[str]:
         """Return the lines of a model file, and free their memory here."""

@@ -28,7 +28,7 @@ from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSou
 from mt.config.loading import dump_yaml
 from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
-from mt.data.filters import DUPLICATES, SeenTexts, normalized
+from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.splits import (
@@ -247,8 +247,10 @@ def _scan(data: DataConfig) -> _Scan:
 
     Raises DataError if a corpus is unreadable, or its sides differ.
     """
-    corpora = open_training_corpora(data)
-    seen = {corpus.key: SeenTexts() for corpus in corpora}
+    opened = open_training_corpora(data)
+    # The number of pairs to hold out is not known yet.
+    corpora = [replace(one, cleaning=replace(one.cleaning, held_out=())) for one in opened]
+    seen = {corpus.key: set[int]() for corpus in corpora}
     splits = {
         name: [_normalize(pair) for pair in open_split(data, name).pairs()]
         for name in data.split_names()
@@ -257,9 +259,9 @@ def _scan(data: DataConfig) -> _Scan:
     wanted = {text for pairs in splits.values() for texts in pairs for text in texts if text}
     common = set[str]()
 
-    def watch(texts: SeenTexts, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
+    def watch(texts: set[int], pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         for pair in pairs:
-            texts.add(DUPLICATES["pair"](pair))
+            texts.add(hash_text(DUPLICATES["pair"](pair)))
             if wanted:
                 common.update(wanted.intersection(_normalize(pair)))
             yield pair
