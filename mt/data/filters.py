@@ -42,11 +42,10 @@ MIN_SCRIPT_SHARE = 0.3
 
 _BLANK = re.compile("[\\s\x00\xad\u200b-\u200f\u2060-\u2064\ufeff]*")
 _NO_WORDS = {"true", "false", "null", "none", "nan", "n/a", "inf"}
-_SEVERAL_NUMBERS = re.compile(r"\d\D+\d")
 _METADATA = re.compile(r"\d|[@/\\_=]|\w\.\w")
 """Digits, and marks of addresses, paths and names of files and variables."""
 _LONGEST_CODE = len("zho_Hant-TW")
-_LOST = re.compile("\ufffd|锟斤拷")
+_LOST = "\ufffd", "锟斤拷"
 """U+FFFD, and two of them read as GBK."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _MARKUP = re.compile(
@@ -57,8 +56,7 @@ _ESCAPES = re.compile(
     r"-[LR][RSC]B-|&(?:apos|quot|#39|#91|#93|#124);|@[-/,.]@|``\s|\s''(?:\s|$)"
     r"|\w (?:n't|'(?:s|m|re|ve|ll|d)|n 't|'t)(?= |$)"
 )
-_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)(?:[.,?!;:](?= |$)|[。、，．！？；：])")
-_FRENCH_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)[.,](?= |$)")
+_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)([.,?!;:](?= |$)|[。、，．！？；：])")
 """Punctuation after a word, and the space before it."""
 _IDEOGRAPHIC = letters_in("Han", "Kana")
 _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
@@ -89,7 +87,7 @@ def is_metadata(text: str) -> bool:
     """
     cell = text.strip()
     letters, digits = sum(map(str.isalpha, cell)), sum(map(str.isdigit, cell))
-    if letters <= digits and (not letters or " " not in cell or _SEVERAL_NUMBERS.search(cell)):
+    if letters <= digits and (not letters or " " not in cell or re.search(r"\d\D+\d", cell)):
         return True
     if cell.lower() in _NO_WORDS:
         return True
@@ -132,8 +130,10 @@ def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_S
 
 def has_mojibake(text: str) -> bool:
     """Return True for U+FFFD, and for UTF-8 decoded as Latin-1, Windows-1252 or the like."""
+    if text.isascii():
+        return False
     # U+0085 alone is a line end.
-    return not text.isascii() and bool(_LOST.search(text) or is_bad(text.replace("\x85", " ")))
+    return any(lost in text for lost in _LOST) or bool(is_bad(text.replace("\x85", " ")))
 
 
 def holds_tokens(text: str) -> bool:
@@ -150,8 +150,8 @@ def looks_tokenized(text: str, language: str) -> bool:
     """
     if _ESCAPES.search(text):
         return True
-    french = base_language(language) == "fr"
-    spaces = (_FRENCH_MARK if french else _MARK).findall(text)
+    counted = ".," if base_language(language) == "fr" else ".,?!;:。、，．！？；："
+    spaces = [space for space, mark in _MARK.findall(text) if mark in counted]
     if spaces.count(" ") > spaces.count(""):
         return True
     gaps = 0 if text.isascii() else len(_GAP.findall(text))

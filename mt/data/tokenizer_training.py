@@ -23,9 +23,8 @@ from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import (
     CONTROL,
     NORMAL,
-    bytes_field,
+    append_tokens,
     encode_token,
-    number_field,
     with_normal_form,
 )
 from mt.data.store import mix
@@ -55,7 +54,6 @@ _RESERVED = "\u2585"
 _ERRORS_ONLY = 2
 _LEAST_COVERAGE = 0.98
 """Least `character_coverage` that SentencePiece takes."""
-_TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _SAMPLE_LINES = 1_000_000
 _BLOCK_LINES = 1 << 16
 Pairs = Callable[[], Iterator[SentencePair]]
@@ -362,7 +360,7 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             minloglevel=_ERRORS_ONLY,
         )
     except RuntimeError as error:
-        if needed := _TOO_SMALL.search(str(error)):
+        if needed := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
             raise ConfigError(
                 f"`tokenizer.vocabulary_size` {config.vocabulary_size} is too small: the "
                 f"characters of the corpus take {needed[1]} tokens; raise it, or lower "
@@ -372,9 +370,6 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
     return model.getvalue()
 
 
-# Fields of ModelProto and its messages in sentencepiece_model.proto.
-_TOKENS, _TRAINER = 1, 2
-_VOCABULARY_SIZE = 4
 _EXAMPLES = 5
 
 
@@ -389,10 +384,11 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
-        old = Vocabulary.from_model(_append(old, [encode_token(tag, CONTROL) for tag in tags]))
+        model = append_tokens(model, len(old), [encode_token(tag, CONTROL) for tag in tags])
+        old = Vocabulary.from_model(model)
     most = config.added_tokens
     if not most or not lines:
-        return old.processor.serialized_model_proto() if tags else model
+        return model
     sample = prepare_lines(lines)
     characters = Counter(character for line in sample for character in old.inside.normalize(line))
     settings = config.changed(
@@ -482,13 +478,4 @@ def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     for rank, (token, score) in enumerate(scores.items(), start=len(old_scores)):
         own = -rank if old.algorithm == "bpe" else max(score, min(old_scores))
         tokens.append(encode_token(token, NORMAL, own))
-    # SentencePiece writes the fields in their usual order.
-    model: bytes = Vocabulary.from_model(_append(old, tokens)).processor.serialized_model_proto()
-    return model
-
-
-def _append(old: Vocabulary, tokens: list[bytes]) -> bytes:
-    added = b"".join(bytes_field(_TOKENS, token) for token in tokens)
-    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tokens)))
-    model: bytes = old.processor.serialized_model_proto() + added + counted
-    return model
+    return append_tokens(old.processor.serialized_model_proto(), len(old), tokens)
