@@ -3,19 +3,23 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter
 
 from mt.config.data import (
+    DataConfig,
     Direction,
+    HeldOutSource,
+    MixtureSource,
     PoSource,
     RecordSource,
     Source,
+    TextSource,
     TmxSource,
     TsvSource,
     XliffSource,
@@ -25,6 +29,7 @@ from mt.data.filters import is_blank, is_metadata, language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import TsvPairs, column_role, list_fields, open_source
+from mt.doctor.check import are_swapped
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home
 from mt.languages import base_language, describe_country, scripts_of
@@ -43,7 +48,6 @@ _SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 _HUB = re.compile(
     r"hub:(?P<name>[^/@:]+/[^/@:]+)(/(?P<subset>[^@:]+))?(@(?P<revision>[^:]*))?(:(?P<split>.+))?"
 )
-_HUB_FORM = "hub:OWNER/NAME[/SUBSET]@COMMIT[:SPLIT]"
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _MARKUP_LINE = re.compile(r"\s*(?:<.*>|[\d:.,]+\s*-->.*)\s*")
 _SAMPLED = 1000
@@ -71,6 +75,75 @@ class DetectedCorpus:
         return list(islice(_open(self.section).pairs(), _SAMPLED))
 
 
+def detect_data(
+    train: Sequence[DetectedCorpus],
+    *,
+    valid: Sequence[DetectedCorpus],
+    tests: Sequence[DetectedCorpus],
+    source_language: str | None,
+    target_language: str | None,
+) -> DataConfig:
+    """Return the data of some corpora, with a held-out pair for validation if `valid` is empty.
+
+    Raises DataError unless languages and columns are clear.
+    """
+    for side, code in (("source", source_language), ("target", target_language)):
+        if code and (message := describe_country(code)):
+            raise DataError(f"--{side}-language {message}")
+        if code and not _CODE.fullmatch(code):
+            raise DataError(
+                f"--{side}-language {code}: write a language code such as `en`, `zh` or `pt-BR`"
+            )
+    if len(valid) > 1:
+        raise DataError(f"--valid {valid[1].description}: there is one validation split")
+    trained = {corpus.description for corpus in train}
+    for corpus in (*valid, *tests):
+        if corpus.description in trained:
+            raise DataError(f"{corpus.description}: is a training corpus as well")
+    given = source_language, target_language
+    train = [choose_columns(corpus, given) for corpus in train]
+    languages = detect_languages(train[0], *given)
+    valid = [choose_columns(corpus, languages) for corpus in valid]
+    tests = [choose_columns(corpus, languages) for corpus in tests]
+    _logger.info("languages: %s to %s", *languages)
+
+    def orient(corpus: DetectedCorpus) -> Source:
+        """Return the section with the sides of text files and columns in the direction."""
+        section, suffixes = corpus.section, corpus.suffixes
+        if isinstance(section, TextSource) and suffixes == languages[::-1]:
+            return section.changed(source=section.target, target=section.source)
+        if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
+            columns = section.columns[::-1]
+            _logger.info("%s: column %d is the source side", corpus.description, columns[0])
+            return section.changed(columns=columns)
+        for code, language in zip(suffixes, languages, strict=True):
+            if code and base_language(code) != base_language(language) and None in given:
+                raise DataError(
+                    f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
+                    f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
+                )
+        return make_section(corpus, languages)
+
+    def name(corpora: Sequence[DetectedCorpus], taken: Collection[str]) -> dict[str, Source]:
+        sections: dict[str, Source] = {}
+        for corpus in corpora:
+            stem = re.sub(r"[^A-Za-z0-9_-]+", "-", corpus.name).strip("-_") or "corpus"
+            names = (stem if index == 1 else f"{stem}-{index}" for index in count(1))
+            sections[next(n for n in names if n not in {*sections, *taken})] = orient(corpus)
+        return sections
+
+    if len(tests) == 1:
+        tests = [replace(tests[0], name="test")]
+    mixture = name(train, ())
+    return DataConfig(
+        source_language=languages[0],
+        target_language=languages[1],
+        train=MixtureSource(corpora=mixture) if len(mixture) > 1 else mixture.popitem()[1],
+        valid=orient(valid[0]) if valid else HeldOutSource(held_out=1),
+        tests={**name(tests, {"train", "valid"})},
+    )
+
+
 def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
     """Return the corpora at some locations: files, folders, URLs, datasets of the hub.
 
@@ -81,42 +154,41 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
     sides: list[str] = []
     for location in locations:
         path, bare = expand_home(location), _strip_compression(location)
+        place, left, right = location, None, None
         if location.startswith("hub:"):
             parts = _HUB.fullmatch(location)
             if parts is None or not re.fullmatch("[0-9a-f]{40}", parts["revision"] or ""):
                 raise DataError(
-                    f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 "
-                    "hexadecimal digits, so that the config always reads the same rows"
+                    f"{location}: write a dataset of the hub as hub:OWNER/NAME[/SUBSET]@COMMIT"
+                    "[:SPLIT]; name a commit, 40 hexadecimal digits, so that the config always "
+                    "reads the same rows"
                 )
-            keys = {key: value for key, value in parts.groupdict().items() if value is not None}
-            section = _SOURCE.validate_python({"format": "hub", **keys})
-            corpora.append(DetectedCorpus(section, parts["name"].partition("/")[2], location))
-            continue
-        suffix = bare.suffix.lower()
-        if suffix not in _FORMATS and path.is_dir():
-            section = _SOURCE.validate_python({"format": "folder", "path": location})
-            corpora.append(DetectedCorpus(section, path.resolve().name, location))
-            continue
-        is_local = "://" not in location
-        if is_local:
-            require_unpacked(path)
-        if suffix in _FORMATS:
-            section = _SOURCE.validate_python({"format": _FORMATS[suffix], "path": location})
-            corpora.append(DetectedCorpus(section, bare.stem, location))
-            continue
-        head = LineReader(path) if is_local and path.is_file() else ()
-        lines = [line for line in islice(head, _SAMPLED) if line.strip()]
-        if sum(_MARKUP_LINE.fullmatch(line) is not None for line in lines) > len(lines) / 4:
-            raise DataError(
-                f"{location}: its lines are markup or times, as of XML and of subtitles; a side of "
-                "a corpus is plain text, one sentence a line"
-            )
-        sides.append(location)
-        if len(sides) == 2:
+            keys = {"format": "hub"} | {
+                key: part for key, part in parts.groupdict().items() if part
+            }
+            name = parts["name"].partition("/")[2]
+        elif kind := _FORMATS.get(bare.suffix.lower(), "folder" if path.is_dir() else ""):
+            if kind != "folder" and "://" not in location:
+                require_unpacked(path)
+            keys = {"format": kind, "path": location}
+            name = path.resolve().name if kind == "folder" else bare.stem
+        else:
+            if "://" not in location:
+                lines = [*islice(LineReader(require_unpacked(path)), _SAMPLED)]
+                marked = sum(_MARKUP_LINE.fullmatch(line) is not None for line in lines)
+                if marked > sum(map(bool, map(str.strip, lines))) / 4:
+                    raise DataError(
+                        f"{location}: its lines are markup or times, as of XML and of subtitles; a "
+                        "side of a corpus is plain text, one sentence a line"
+                    )
+            sides.append(location)
+            if len(sides) < 2:
+                continue
             (name, left), (_, right) = map(_split_language, sides)
-            section = _SOURCE.validate_python({"source": sides[0], "target": sides[1]})
-            corpora.append(DetectedCorpus(section, name, " and ".join(sides), (left, right)))
-            sides = []
+            keys = {"source": sides[0], "target": sides[1]}
+            place, sides = " and ".join(sides), []
+        section = _SOURCE.validate_python(keys)
+        corpora.append(DetectedCorpus(section, name, place, (left, right)))
     if sides:
         raise DataError(
             f"{sides[0]}: a text file is one side of a corpus: name the file with the other side "
@@ -272,26 +344,16 @@ def _match_languages(
     return [remaining.pop(0) if column is None else column for column in matching]
 
 
-def check_code(option: str, code: str | None) -> None:
-    """Raise DataError unless the value of an option is a well-formed language code or None."""
-    if code is None:
-        return
-    if message := describe_country(code):
-        raise DataError(f"{option} {message}")
-    if not _CODE.fullmatch(code):
-        raise DataError(f"{option} {code}: write a language code such as `en`, `zh` or `pt-BR`")
-
-
 def _choose_direction(
     corpus: DetectedCorpus, source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
     """Return the direction between marked languages, which have no order."""
     marked = _list_marked_languages(corpus.section)
-    for option, code in (("--source-language", source), ("--target-language", target)):
+    for side, code in (("source", source), ("target", target)):
         if code and marked and {code, code.partition("-")[0]}.isdisjoint(marked):
-            near = did_you_mean(code, marked)
             raise DataError(
-                f"{option} {code}: {corpus.description} has texts in {listed(marked)}{near}"
+                f"--{side}-language {code}: {corpus.description} has texts in {listed(marked)}"
+                f"{did_you_mean(code, marked)}"
             )
     if source and target:
         return source, target

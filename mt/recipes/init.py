@@ -6,14 +6,13 @@ written as explicit keys with their reasons.
 
 import logging
 import math
-import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
@@ -24,12 +23,11 @@ from pydantic import ValidationError
 
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
-from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource, TsvSource
+from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
 from mt.config.loading import dump_yaml
 from mt.config.yaml_reader import parse_value
 from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
-from mt.data.sources import open_source
 from mt.data.splits import (
     CorpusScan,
     HeldOutPairs,
@@ -38,21 +36,13 @@ from mt.data.splits import (
     open_training_corpora,
     scan_corpora,
 )
-from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
+from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
 from mt.doctor.findings import KINDS, CorpusReport, find_reasons
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
-from mt.languages import base_language
 from mt.model.device import select_device
-from mt.recipes.detection import (
-    DetectedCorpus,
-    check_code,
-    choose_columns,
-    detect_corpora,
-    detect_languages,
-    make_section,
-)
+from mt.recipes.detection import detect_corpora, detect_data
 from mt.training.resolve import AutoSettings, Setting, resolve
 from mt.training.setup import count_parameters
 
@@ -101,8 +91,6 @@ def write_new_config(request: Request) -> Path:
     Languages, faults of the corpora and the expected cost are logged. Raises UserError for a
     request that gives no config which can be trained, before anything is written.
     """
-    check_code("--source-language", request.source_language)
-    check_code("--target-language", request.target_language)
     sections: dict[str, Any] = {}
     if request.budget:
         try:
@@ -112,11 +100,17 @@ def write_new_config(request: Request) -> Path:
                 f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
             ) from None
     train = detect_corpora(request.train)
+    data = detect_data(
+        train,
+        valid=detect_corpora(request.valid),
+        tests=detect_corpora(request.test),
+        source_language=request.source_language,
+        target_language=request.target_language,
+    )
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
-    data = _make_data(request, train)
     scan = _scan(data)
     data = _hold_out(data, scan)
     with _open_sample(data, scan) as checked:
@@ -129,7 +123,12 @@ def write_new_config(request: Request) -> Path:
             each.changed(cleaning=CleaningConfig.model_validate(cleaning))
             for each in (data, checked)
         )
-        _try_to_hold_out(checked, data)
+        try:
+            for split in open_splits(checked).values():
+                if isinstance(split.source, HeldOutPairs):
+                    split.source.checksums()
+        except DataError as error:
+            raise DataError(f"{error}; give splits with --valid and --test") from None
     _log_findings(report, data, output, scan)
     config = Config(data=data, **sections)
     device = select_device(config.training.device)
@@ -157,68 +156,12 @@ def write_new_config(request: Request) -> Path:
     return output
 
 
-def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
-    """Return the data of the files of a request, without held-out splits."""
-    valid, tests = detect_corpora(request.valid), detect_corpora(request.test)
-    if len(valid) > 1:
-        raise DataError(f"--valid {valid[1].description}: there is one validation split")
-    trained = {corpus.description for corpus in train}
-    for corpus in (*valid, *tests):
-        if corpus.description in trained:
-            raise DataError(f"{corpus.description}: is a training corpus as well")
-    source, target = request.source_language, request.target_language
-    train = [choose_columns(corpus, (source, target)) for corpus in train]
-    languages = detect_languages(train[0], source, target)
-    valid, tests = (
-        [choose_columns(corpus, languages) for corpus in corpora] for corpora in (valid, tests)
-    )
-    is_given = bool(source and target)
-    has_no_marks = isinstance(train[0].section, TextSource | TsvSource)
-    is_identified = has_no_marks and None in train[0].suffixes and not is_given
-    evidence = ", identified by the text; --source-language and --target-language set others"
-    _logger.info("languages: %s to %s%s", *languages, evidence if is_identified else "")
-
-    def orient(corpus: DetectedCorpus) -> Source:
-        """Return the section with the sides of text files and columns in the direction."""
-        section, suffixes = corpus.section, corpus.suffixes
-        if isinstance(section, TextSource) and suffixes == languages[::-1]:
-            return section.changed(source=section.target, target=section.source)
-        if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
-            columns = section.columns[::-1]
-            _logger.info("%s: column %d is the source side", corpus.description, columns[0])
-            return section.changed(columns=columns)
-        for code, language in zip(suffixes, languages, strict=True):
-            if code and base_language(code) != base_language(language) and not is_given:
-                raise DataError(
-                    f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
-                    f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
-                )
-        return make_section(corpus, languages)
-
-    def name(corpora: Sequence[DetectedCorpus], taken: Collection[str]) -> dict[str, Source]:
-        sections: dict[str, Source] = {}
-        for corpus in corpora:
-            stem = re.sub(r"[^A-Za-z0-9_-]+", "-", corpus.name).strip("-_") or "corpus"
-            names = (stem if index == 1 else f"{stem}-{index}" for index in count(1))
-            sections[next(n for n in names if n not in {*sections, *taken})] = orient(corpus)
-        return sections
-
-    if len(tests) == 1:
-        tests = [replace(tests[0], name="test")]
-    mixture = name(train, ())
-    return DataConfig(
-        source_language=languages[0],
-        target_language=languages[1],
-        train=MixtureSource(corpora=mixture) if len(mixture) > 1 else mixture.popitem()[1],
-        valid=orient(valid[0]) if valid else HeldOutSource(held_out=1),
-        tests={**name(tests, {"train", "valid"})},
-    )
-
-
 @dataclass(frozen=True)
 class _Scan:
     """Facts from one reading of all training pairs."""
 
+    description: str
+    """Files or names of the training corpora."""
     corpora: CorpusScan
     distinct: int
     """Pairs without repetitions within a corpus."""
@@ -274,6 +217,7 @@ def _scan(data: DataConfig) -> _Scan:
     scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in seen})
     every = max(1, math.ceil(sum(len(sample.items) for sample in samples.values()) / most))
     return _Scan(
+        ", ".join(corpus.source.description for corpus in corpora),
         scan,
         distinct=sum(map(len, seen.values())),
         overlaps={
@@ -289,23 +233,24 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
 
     Raises DataError if there are too few pairs.
     """
-    pairs, distinct = scan.corpora.pairs, scan.distinct
-    missing = ["valid"] if isinstance(data.valid, HeldOutSource) else []
-    missing += [] if data.tests else ["test"]
-    least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
-    if distinct < least:
-        why = ", because validation and test pairs are held out of them" if missing else ""
-        corpora = ", ".join(c.source.description for c in open_training_corpora(data))
-        raise DataError(
-            f"{corpora}: {distinct:,} different pairs are too few; at least {least} are needed{why}"
-        )
     # 1 % of the pairs, 1,000 to 2,000, at most 2.5 %.
-    held_out = min(max(distinct // 100, 1000), 2000, distinct // 40)
-    split = HeldOutSource(held_out=held_out)
-    changed: dict[str, Any] = {"valid": split} if "valid" in missing else {}
-    changed |= {"tests": {"test": split}} if "test" in missing else {}
-    left = f"; {held_out:,} are held out for {' and as many for '.join(missing)}"
-    _logger.info("training pairs: %s%s", f"{pairs:,}", left if missing else "")
+    held_out = min(max(scan.distinct // 100, 1000), 2000, scan.distinct // 40)
+    split = HeldOutSource(held_out=max(held_out, 1))
+    changed: dict[str, Any] = {}
+    if isinstance(data.valid, HeldOutSource):
+        changed["valid"] = split
+    if not data.tests:
+        changed["tests"] = {"test": split}
+    least = _MIN_PAIRS if changed else _MIN_PAIRS_WITH_SPLITS
+    if scan.distinct < least:
+        why = ", because validation and test pairs are held out of them" if changed else ""
+        raise DataError(
+            f"{scan.description}: {scan.distinct:,} different pairs are too few; at least {least} "
+            f"are needed{why}"
+        )
+    names = " and as many for ".join(key.removesuffix("s") for key in changed)
+    left = f"; {held_out:,} are held out for {names}" if changed else ""
+    _logger.info("training pairs: %s%s", f"{scan.corpora.pairs:,}", left)
     return data.changed(**changed)
 
 
@@ -329,29 +274,14 @@ def _open_sample(data: DataConfig, scan: _Scan) -> Iterator[DataConfig]:
         yield data.changed(train=train)
 
 
-def _try_to_hold_out(*choices: DataConfig) -> None:
-    """Choose the held-out splits from the first data with enough pairs; raise DataError if none."""
-    for data in choices:
-        try:
-            for split in open_splits(data).values():
-                if isinstance(split, HeldOutPairs):
-                    split.checksums()
-            return
-        except DataError as error:
-            fault = error
-    raise DataError(f"{fault}; give splits with --valid and --test")
-
-
 def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _Scan) -> None:
     """Log the worst warnings of the check, and notes on checks that were skipped."""
     for name, (shared, pairs) in scan.overlaps.items():
         if shared:
             _logger.info(
-                "%s: %s of all %s pairs have a text that is also in the training corpora; "
+                "%s: %d of all %d pairs have a text that is also in the training corpora; "
                 "`overlap: normalized` leaves it out of training",
-                name,
-                f"{shared:,}",
-                f"{pairs:,}",
+                *(name, shared, pairs),
             )
     held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
     splits = [split for split in report.splits if split.name not in held_out]
