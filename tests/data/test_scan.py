@@ -13,7 +13,7 @@ from mt.config import Config
 from mt.data import corpus_files
 from mt.data.corpus_files import read_chunks
 from mt.data.pairs import SentencePair
-from mt.data.splits import open_training_corpora, read_splits, scan_corpora
+from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import JOINT, SOURCE, TARGET
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import DataError
@@ -171,13 +171,6 @@ def test_text_of_the_tokenizer_has_lines_by_the_weights_of_the_corpora(
         assert max(lines) - min(lines) <= 1
     assert not counts
     assert len(taken[TARGET]) == len(taken[SOURCE]) == pytest.approx(len(taken[JOINT]) / 2, abs=1)
-
-
-def test_splits_are_read_once(mixture: Config, readings: Counter[str]) -> None:
-    splits = read_splits(mixture.data, are_held_out=False)
-    assert splits["valid"].pairs == (SentencePair("one", "eins"), SentencePair("two", "zwei"))
-    assert not read_splits(mixture.data, are_held_out=True)
-    assert readings == {"valid.tsv": 1}
 
 
 def test_faults_of_a_corpus_end_the_scan(mixture: Config, tmp_path: Path) -> None:

@@ -93,13 +93,6 @@ def test_drawn_tokens_are_the_same_text(
         assert not {PAD, UNK, BOS, EOS} & set(row[:-1])
 
 
-@settings(deadline=None, max_examples=25)
-@given(lines=st.lists(familiar | LINES_OF_TEXT, min_size=1, max_size=4))
-def test_weak_sampling_is_the_segmentation_of_sentencepiece(folder: Path, lines: list[str]) -> None:
-    plain = BPE.encode(lines)
-    assert drawn(folder, BPE, plain, 1e-9) == plain
-
-
 DRAWS = 20_000
 
 
@@ -259,17 +252,6 @@ def test_file_system_without_locks_draws_and_keeps_the_files_of_other_ranks(
     assert ids(epochs.open(0)) == wanted
     assert other.exists()
     other.unlink()
-
-
-def test_failed_draw_is_raised_when_its_epoch_is_opened(
-    plain: PairStore, epochs: DrawnEpochs
-) -> None:
-    path = find_epoch_file(plain, SAMPLING, 1)
-    path.mkdir(parents=True)  # a folder cannot be replaced by a file
-    epochs.open(0)
-    with pytest.raises(OSError, match=str(path)):
-        epochs.open(1)
-    path.rmdir()
 
 
 def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:

@@ -35,17 +35,6 @@ SPLITS = RULE.Splits(
 )
 
 
-def test_keys() -> None:
-    assert RULE.key("Ｉt's 3:30—naïve,  ÄB_c!") == "its330naïveäbc"
-    assert RULE.key("汤姆，你好！") == "汤姆你好"
-
-
-def test_rank_equals_sha256sum() -> None:
-    """`printf 'tatoeba\\0zh\\0a' | sha256sum`."""
-    expected = "60ee9713ed40ded3c8434e7d0833c43449fb7eff762264903c2960d62d4be69b"
-    assert RULE.rank("a") == expected
-
-
 def test_rule_on_invented_lines() -> None:
     assert RULE.split(UPSTREAM, held_out=2) == SPLITS
 
