@@ -36,7 +36,7 @@ best: DRAW := --set decoding.search=sample --set decoding.temperature=0.7 --set 
 best: TEACHERS := $(BIN)/mt distill runs/multi30k-teacher --set 'decoding.ensemble=[runs/multi30k-augmented-en-de-lc-norm-tok]'
 
 ablation: .venv/.installed ## train a small model with one change at a time and compare: hours
-	$(BIN)/mt ablate configs/ablation/multi30k.yaml
+	$(BIN)/python examples/ablation.py configs/ablation/multi30k.yaml
 
 record: .venv/.installed ## train with automatic settings for 5, 15 and 60 minutes and score it: 4 hours (CORPUS=multi30k-en-de)
 	$(BIN)/python bench/record.py $(CORPUS)

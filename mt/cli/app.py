@@ -12,7 +12,7 @@ from mt.cli.evaluate import compare, evaluate
 from mt.cli.export import export, import_
 from mt.cli.inspect import bench, info, plan, plot
 from mt.cli.options import check_paths, print_help
-from mt.cli.train import ablate, average, init, reproduce, train
+from mt.cli.train import average, init, reproduce, train
 from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
@@ -42,7 +42,7 @@ def mt(
 
 
 PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
-    "Train": (init, train, plan, average, reproduce, ablate),
+    "Train": (init, train, plan, average, reproduce),
     "Use": (translate, score, serve, export, import_),
     "Evaluate": (evaluate, compare),
     "Data": (data, distill),
