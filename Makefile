@@ -42,7 +42,7 @@ record: .venv/.installed ## train with automatic settings for 5, 15 and 60 minut
 	$(BIN)/python bench/record.py $(CORPUS)
 
 bench: .venv/.installed ## compare the training speed with a plain PyTorch loop on this machine
-	$(BIN)/python bench/training.py
+	$(BIN)/python -m bench.training
 
 gpu: $(if $(filter .venv/bin,$(BIN)),.venv/.dev) ## check and measure one GPU in 10 minutes; the report is build/gpu.md
 	PYTHONPATH=. $(BIN)/python -m bench.gpu

@@ -1,7 +1,6 @@
-"""Commands `mt info`, `mt plan`, `mt bench` and `mt plot`."""
+"""Commands `mt info`, `mt plan` and `mt plot`."""
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -15,7 +14,6 @@ import typer
 from mt.cli.options import (
     AsJson,
     DecodingOverrides,
-    Device,
     Overrides,
     RunArgument,
     command_group,
@@ -194,8 +192,11 @@ def plan(
         "at most": " `training.patience` may end it earlier.",
         "at least": " This is the shortest case: no validation improves on the first.",
     }
+    device = planned.device
+    if device == "cpu":
+        device += f", {planned.threads} threads"
     texts = [
-        f"{config}: {planned.precision} on {_describe_device(planned.device, planned.threads)}",
+        f"{config}: {planned.precision} on {device}",
         align_columns([*_plan_rows(planned), ("export to", "; ".join(exports))]),
         align_columns([*rows, ("in all", "", "", total)], right=(1, 2, 3)),
         f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
@@ -216,9 +217,6 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     yield "target tokens", f"{planned.target_tokens_per_update:,.0f} an update"
     padding, batch = planned.padding_efficiency, planned.heaviest_batch
     yield "padding efficiency", f"{padding.source:.1%} source, {padding.target:.1%} target"
-    flops = planned.flops_per_target_token, planned.flops_per_update, planned.flops
-    of_token, of_update, total = map(_format_count, flops)
-    yield "FLOPs", f"{of_token} a target token, {of_update} an update, {total} in all"
     yield (
         "heaviest batch",
         f"{batch['pairs']:,} pairs of up to {batch['source_length']} source and "
@@ -233,11 +231,6 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     yield "disk", f"at most {disk}; {disk_free} are available"
 
 
-def _format_count(count: float) -> str:
-    thousands = int(math.log10(count)) // 3
-    return f"{count / 1000**thousands:,.3g} {('', 'K', 'M', 'G', 'T', 'P', 'E', 'Z')[thousands]}"
-
-
 def _format_size(count: float | None) -> str:
     if count is None:
         return "unknown"
@@ -246,91 +239,6 @@ def _format_size(count: float | None) -> str:
 
 def _format_time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
-
-
-bench = command_group("bench", "Measure the speed of training and decoding.")
-
-
-@bench.command("train")
-def bench_train(
-    config: ConfigFile,
-    updates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Updates to measure, after some warm-up.")
-    ] = 20,
-    overrides: Overrides = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the training speed of a config; no model is kept."""
-    loaded = load(config, overrides)
-    from mt.profiling.speed import measure_training
-
-    speed = measure_training(loaded, updates)
-    if as_json:
-        typer.echo(json.dumps(asdict(speed), indent=2))
-        return
-    flops = speed.flops_per_target_token
-    rows = [
-        ("target tokens/s", f"{speed.target_tokens_per_second:,.0f}"),
-        ("model FLOPs", f"{flops / 1e6:,.1f} million per target token"),
-        ("matmul rate", f"{speed.matmul_flops_per_second / 1e9:,.0f} GFLOP/s"),
-        ("share of matmul rate", f"{speed.matmul_share:.1%}"),
-        ("peak memory", _format_peak(speed.peak_memory_mib)),
-    ]
-    device = _describe_device(speed.device, speed.threads)
-    head = f"{config}: {speed.updates} updates, {speed.precision} on {device}"
-    typer.echo(f"{head}\n\n{align_columns(rows)}")
-
-
-@bench.command("decode")
-def bench_decode(
-    run: RunArgument,
-    overrides: DecodingOverrides = None,
-    as_json: AsJson = False,
-    device: Device = "auto",
-) -> None:
-    """Measure the decoding speed of a run on its first test split.
-
-    By search and batch size (16, 64 and 256, or that of --set decoding.batch_size=N), then with
-    each engine at hand and the search of the run on one core and on all. JSON is one line.
-    """
-    checked = decoding_only(overrides)
-    from mt.profiling.engine_speed import measure_engines
-    from mt.profiling.speed import measure_decoding
-
-    speed = measure_decoding(run, overrides=checked, device=device)
-    engines = measure_engines(run, overrides=checked, device=speed.device)
-    if as_json:
-        record = {**asdict(speed), "engines": [asdict(engine) for engine in engines]}
-        typer.echo(json.dumps(record))
-        return
-    searches: list[_Row] = [("search", "beam", "batch size", "source words/s", "sentences/s")]
-    for search in speed.searches:
-        rates = f"{search.words_per_second:,.0f}", f"{search.sentences_per_second:,.1f}"
-        searches.append((search.search, str(search.beam), str(search.batch_size), *rates))
-    rows: list[_Row] = [
-        ("engine", "cores", "source words/s", "sentences/s", "load", "peak memory", "on disk")
-    ]
-    for engine in engines:
-        rates = f"{engine.words_per_second:,.0f}", f"{engine.sentences_per_second:,.1f}"
-        load, peak = f"{engine.load_seconds:.2f} s", _format_peak(engine.peak_memory_mib)
-        disk = f"{engine.disk_mib:,.1f} MiB"
-        rows.append((engine.engine, str(engine.cores), *rates, load, peak, disk))
-    texts = [
-        f"{run}: {speed.sentences:,} sentences of {speed.split}, "
-        f"{_describe_device(speed.device, speed.threads)}",
-        align_columns(searches, right=range(1, 5)),
-        f"peak memory: {_format_peak(speed.peak_memory_mib)}",
-        align_columns(rows, right=range(1, 7)),
-    ]
-    typer.echo("\n\n".join(texts))
-
-
-def _format_peak(mib: float | None) -> str:
-    return _format_size(mib and mib * 2**20)
-
-
-def _describe_device(device: str, threads: int) -> str:
-    return f"{device}, {threads} threads" if device == "cpu" else device
 
 
 Output = Annotated[

@@ -1,4 +1,4 @@
-"""Commands `mt info`, `mt plan`, `mt bench` and `mt plot`."""
+"""Commands `mt info`, `mt plan` and `mt plot`."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from mt.data.batches import PaddingEfficiency
-from mt.decoding.ctranslate2_engine import count_cores
 from mt.evaluation.run_info import read_info
 from mt.profiling.plan import TrainingPlan
 from mt.runs import Exported
@@ -33,9 +32,6 @@ PLAN = TrainingPlan(
     checkpoints=3,
     target_tokens_per_update=4000.0,
     padding_efficiency=PaddingEfficiency(source=0.95, target=0.9),
-    flops_per_target_token=5e7,
-    flops_per_update=2e11,
-    flops=6e14,
     heaviest_batch={"pairs": 100, "source_length": 30, "target_length": 40},
     memory_bytes=2**31,
     memory_with={"recompute: on": 2**30, "precision: pure_bf16": 2**29},
@@ -172,7 +168,6 @@ def test_plan_is_shown_with_the_refused_exports(
     assert shown["parameters"] == "7,000,000, 1,000,000 of them frozen"
     assert shown["peak memory"] == "2.0 GiB; 3.0 GiB are available"
     assert shown["disk"] == "at most 512 MiB; 512.0 GiB are available"
-    assert shown["FLOPs"] == "50 M a target token, 200 G an update, 600 T in all"
     assert shown["export to"].startswith("ctranslate2; no huggingface: `model.positional: rotary`")
     assert times[1] == ["update", "2 s", "3,000", "1:40:00"]
     assert times[-1] == ["in all", "at most 1:42:02"]
@@ -195,48 +190,6 @@ def test_a_real_plan_writes_nothing(
     assert record["memory_bytes"] > 4 * record["parameters"]
     assert "pairs to train on" in err
     assert [*tmp_path.iterdir()] == []
-
-
-def test_training_benchmark(
-    program: Program, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
-    status, out, _ = program("bench", "train", tiny_recipe, "--updates", "2", "--json")
-    assert status == 0
-    record = json.loads(out)
-    assert record["updates"] == 2
-    rate = record["target_tokens"] / record["seconds"]
-    assert record["target_tokens_per_second"] == pytest.approx(rate)
-    call = ("bench", "train", tiny_recipe, "--updates", "1")
-    status, out, _ = program(*call, "--set", "model.heads=4")
-    assert status == 0
-    head, rows = split_tables(out)
-    assert head == [[f"{tiny_recipe}: 1 updates, fp32 on cpu, 1 threads"]]
-    names = ["target tokens/s", "model FLOPs", "matmul rate", "share of matmul rate", "peak memory"]
-    assert [row[0] for row in rows] == names
-
-
-def test_decoding_benchmark(program: Program, finished_run: Path) -> None:
-    options = ("--device", "cpu", "--set", "decoding.batch_size=2")
-    call = ("bench", "decode", finished_run, *options)
-    status, out, _ = program(*call, "--json", "--set", "decoding.beam=3")
-    assert status == 0
-    assert out.count("\n") == 1
-    searches = json.loads(out)["searches"]
-    cases = [(search["search"], search["beam"], search["batch_size"]) for search in searches]
-    assert cases == [("greedy", 1, 2), ("beam", 3, 2)]
-    status, out, _ = program(*call)
-    assert status == 0
-    head, rows, _, engines = split_tables(out)
-    assert head == [[f"{finished_run}: 6 sentences of test, cpu, 1 threads"]]
-    assert rows[0][3:] == ["source words/s", "sentences/s"]
-    assert [row[:3] for row in rows[1:]] == [["greedy", "1", "2"], ["beam", "2", "2"]]
-    assert engines[0] == [
-        *("engine", "cores", "source words/s", "sentences/s"),
-        *("load", "peak memory", "on disk"),
-    ]
-    cores = sorted({1, count_cores()})
-    assert [row[:2] for row in engines[1:]] == [["torch", str(count)] for count in cores]
 
 
 def test_positions_of_a_config_and_of_a_run(
