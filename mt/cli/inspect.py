@@ -1,7 +1,7 @@
 """Commands `mt info`, `mt plan` and `mt plot`."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from importlib.util import find_spec
@@ -49,7 +49,8 @@ def info(
     if source.is_dir():
         from mt.evaluation.run_info import read_info
 
-        _refuse_overrides(overrides)
+        if overrides:
+            raise UserError("--set does not go with a run, whose model is fixed; name a config")
         run = read_info(source)
     config = run.config if run else load(source, overrides)
     from mt.config.loading import open_keys
@@ -93,11 +94,6 @@ def info(
     if chosen:
         note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
     typer.echo("\n\n".join([*texts, parts_table, fill(note, 80)]))
-
-
-def _refuse_overrides(overrides: Sequence[str] | None) -> None:
-    if overrides:
-        raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
 
 
 def _run_rows(run: "RunInfo") -> list[_Row]:
@@ -241,57 +237,30 @@ def _format_time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
-Output = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        writable=True,
-        help="Output file, .png or .svg; an existing file is replaced.",
-    ),
-]
-plot = command_group("plot", "Draw position encodings or attention.")
-
-
-@plot.command()
-def positions(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder with learned positions."),
-    ],
-    output: Output,
-    overrides: Overrides = None,
-) -> None:
-    """Draw the position encoding, and the similarity of positions by distance."""
-    config = None if source.is_dir() else load(source, overrides)
-    _require_matplotlib()
-    from mt.plotting.positions import plot_learned_positions, plot_positions
-
-    if config is None:
-        _refuse_overrides(overrides)
-        plot_learned_positions(source, output)
-    else:
-        plot_positions(config.model, output, seed=config.seed, title=str(source))
-    typer.echo(output)
+plot = command_group("plot", "Draw attention.")
 
 
 @plot.command()
 def attention(
     run: RunArgument,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Sentence to translate.")],
-    output: Output,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            writable=True,
+            help="Output file, .png or .svg; an existing file is replaced.",
+        ),
+    ],
     overrides: DecodingOverrides = None,
 ) -> None:
     """Draw the attention of each head for a sentence: cross in FILE, FILE-encoder, FILE-decoder."""
     checked = decoding_only(overrides)
-    _require_matplotlib()
-    from mt.plotting.attention_maps import plot_attention
+    if find_spec("matplotlib") is None:
+        raise UserError(f"plots need matplotlib: {install_hint('plot')}")
+    from mt.plotting.attention import plot_attention
 
     for path in plot_attention(run, sentence, output=output, overrides=checked):
         typer.echo(path)
-
-
-def _require_matplotlib() -> None:
-    if find_spec("matplotlib") is None:
-        raise UserError(f"plots need matplotlib: {install_hint('plot')}")

@@ -192,19 +192,6 @@ def test_a_real_plan_writes_nothing(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_positions_of_a_config_and_of_a_run(
-    program: Program, tiny_recipe: Path, finished_run: Path, tmp_path: Path
-) -> None:
-    picture = tmp_path / "a.png"
-    call = ("plot", "positions", tiny_recipe, "-o", picture)
-    assert program(*call) == (0, f"{picture}\n", "")
-    first = picture.read_bytes()
-    assert program(*call, "--set", "model.positional=alibi") == (0, f"{picture}\n", "")
-    assert picture.read_bytes() != first
-    call = ("plot", "positions", finished_run, "-o", picture)
-    assert program(*call) == (0, f"{picture}\n", "")
-
-
 def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None:
     status, out, err = program(
         *("plot", "attention", finished_run, "one two", "-o", tmp_path / "a.png"),
