@@ -25,7 +25,6 @@ from mt.errors import UserError, install_hint
 from mt.tables import align_columns, make_printable
 
 if TYPE_CHECKING:
-    from mt.evaluation.run_info import RunInfo
     from mt.profiling.plan import TrainingPlan
 
 COUNTED_TOKENS = 25
@@ -45,38 +44,36 @@ def info(
 
     The files of a run are verified.
     """
-    run = None
-    if source.is_dir():
-        from mt.evaluation.run_info import read_info
+    from mt.config.loading import load_config, open_keys
+    from mt.evaluation.run_info import describe_architecture, list_rows, read_info
+    from mt.profiling.cost import count_parts
+    from mt.runs import CONFIG_FILE
 
+    if source.is_dir():
         if overrides:
             raise UserError("--set does not go with a run, whose model is fixed; name a config")
-        run = read_info(source)
-    config = run.config if run else load(source, overrides)
-    from mt.config.loading import open_keys
-    from mt.profiling.cost import count_parts
-
+        record = read_info(source)
+        config = load_config(source / CONFIG_FILE, as_recorded=True)
+    else:
+        config = load(source, overrides)
+        record = {
+            "path": str(source),
+            "architecture": describe_architecture(config.model),
+            "config": config.model_dump(mode="json", by_alias=True),
+        }
     size = config.tokenizer.vocabulary_size
-    sizes = size, size
-    if run and run.tokenizer:
-        sizes = run.tokenizer.source_size, run.tokenizer.target_size
-    lengths = COUNTED_TOKENS, COUNTED_TOKENS
-    parts = count_parts(config.model, lengths=lengths, vocabularies=sizes)
-    if as_json:
-        record = (
-            run.as_record() if run else {"config": config.model_dump(mode="json", by_alias=True)}
-        )
-        record = {**record, "tokens": lengths, "parts": [asdict(part) for part in parts]}
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
-        return
-    head, model = _run_rows(run) if run else [("config", str(source))], config.model
-    variant = f"{model.residual} {model.norm}, {model.feed_forward}, {model.positional}"
-    shape = (
-        f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
-        f"d_ff {model.d_ff}, heads {model.heads}, tied embeddings: {model.tie_embeddings}"
+    tokenizer = record.get("tokenizer") or {"source_size": size, "target_size": size}
+    parts = count_parts(
+        config.model,
+        lengths=(COUNTED_TOKENS, COUNTED_TOKENS),
+        vocabularies=(tokenizer["source_size"], tokenizer["target_size"]),
     )
-    tables = [[*head, ("model", variant), ("sizes", shape)], *(_run_tables(run) if run else ())]
-    texts = [align_columns([tuple(map(make_printable, row)) for row in rows]) for rows in tables]
+    if as_json:
+        lengths = {"tokens": [COUNTED_TOKENS] * 2, "parts": [asdict(part) for part in parts]}
+        typer.echo(json.dumps({**record, **lengths}, indent=2, ensure_ascii=False))
+        return
+    decoding = {key: x for key, x in record.pop("config")["decoding"].items() if x is not None}
+    record["decoding"] = [f"{key}={value}" for key, value in decoding.items()]
     parameters, flops = sum(part.parameters for part in parts), sum(part.flops for part in parts)
     rows: list[_Row] = [("part", "parameters", "share", "MFLOPs", "share")]
     for part in parts:
@@ -93,65 +90,8 @@ def info(
     )
     if chosen:
         note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
-    typer.echo("\n\n".join([*texts, parts_table, fill(note, 80)]))
-
-
-def _run_rows(run: "RunInfo") -> list[_Row]:
-    from mt.config.data import tags_as_text, trained_directions, trained_tags
-
-    data, decoding = run.config.data, run.config.decoding
-    rows: list[_Row] = [
-        ("run", f"{run.run}, {run.state}"),
-        ("languages", ", ".join(map(str, trained_directions(data)))),
-    ]
-    if tags := tags_as_text(trained_tags(data)):
-        rows.append(("tags", ", ".join(tags)))
-    if not run.exported:
-        rows.append(("updates", f"{run.updates:,}"))
-    settings = decoding.model_dump(mode="json", exclude_none=True).items()
-    rows.append(("decoding", ", ".join(f"{key}={value}" for key, value in settings)))
-    parts = {
-        "model": run.model,
-        "export": run.exported,
-        "tokenizer": run.tokenizer,
-        "training": run.environment,
-    }
-    for part, record in parts.items():
-        if record:
-            values = asdict(record).items()
-            rows += [(f"{part} {key}".replace("_", " "), _describe(x)) for key, x in values if x]
-    return rows
-
-
-def _describe(value: object) -> str:
-    """Return a value of a record as text."""
-    if isinstance(value, dict):
-        items = value.items()
-        return ", ".join(
-            f"{key} {item}" for key, item in items if isinstance(item, str | int | float)
-        )
-    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def _run_tables(run: "RunInfo") -> Iterator[list[_Row]]:
-    rows: list[_Row] = [("split", "pairs", "SHA-256", "", "corpus")]
-    for corpus in run.corpora:
-        pairs = "" if corpus.pairs is None else f"{corpus.pairs:,}"
-        sums = [(sha256 or "")[:12] for sha256 in (corpus.sha256_source, corpus.sha256_target)]
-        rows.append((corpus.split, pairs, *sums, corpus.name or " ".join(corpus.places)))
-    yield rows
-    if not run.scores:
-        return
-    rows = [("split", "sentences", "metric", "score", "signature", "decoding")]
-    for scored in run.scores:
-        decoding = ", ".join(scored.overrides) or "as configured"
-        if not scored.current:
-            decoding += "; with different weights"
-        scores = scored.bleu, scored.chrf
-        bleu, chrf = [(score.name, f"{score.value:.2f}", score.signature) for score in scores]
-        rows.append((scored.split, f"{scored.sentences:,}", *bleu, decoding))
-        rows.append(("", "", *chrf, ""))
-    yield rows
+    described = align_columns([tuple(map(make_printable, row)) for row in list_rows(record)])
+    typer.echo("\n\n".join([described, parts_table, fill(note, 80)]))
 
 
 def plan(
