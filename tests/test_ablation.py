@@ -1,8 +1,6 @@
-"""Ablations: the file, the runs and the table."""
+"""The example of an ablation: the file, the runs and the table."""
 
 import json
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,25 +11,16 @@ from mt.config import TrainingConfig
 from mt.config.loading import load_config
 from mt.errors import ConfigError
 from mt.evaluation.scores import Score
-from mt.recipes import ablation as ablation_module
-from mt.recipes.ablation import (
-    Ablation,
-    AblationScores,
-    RunScores,
-    format_scores,
-    load_ablation,
-    run_ablation,
-)
 from mt.training import trainer as training
 from mt.training.optimizer import learning_rate
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
-from tests.factories import RECIPE
+from tests.factories import RECIPE, load_script
 
+ablate: Any = load_script(Path(__file__).parent.parent / "examples" / "ablation.py")
 HEAD = "config: recipe.yaml\nset: [model.dropout=0.2]\nseeds: [3, 1]\nsplit: news\n"
 SET = ["training.max_updates=6", "training.validate_every=6", "decoding.search=greedy"]
 TINY = f"set: [{', '.join(SET)}]\nseeds: [1, 2]\nsplit: test\n"
-UNTIED = "changes: {untied: [model.tie_embeddings=none]}\n"
 
 
 @pytest.fixture
@@ -41,9 +30,9 @@ def _recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("recipe.yaml").write_text(RECIPE.replace("training:", tests))
 
 
-def load(text: str) -> Ablation:
+def load(text: str) -> Any:
     Path("a.yaml").write_text(text)
-    return load_ablation(Path("a.yaml"))
+    return ablate.load_ablation(Path("a.yaml"))
 
 
 @pytest.mark.usefixtures("_recipe")
@@ -61,113 +50,65 @@ def test_variant_is_the_recipe_with_set_and_its_changes() -> None:
 
 @pytest.mark.usefixtures("_recipe")
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place"),
     [
-        (
-            HEAD + "changes:\n  a: [model.nrom=rmsnorm]\n",
-            "a.yaml: `changes.a`: --set model.nrom: unknown; did you mean `model.norm`?",
-        ),
-        (
-            HEAD + "changes:\n  a: [model.dropout=0.2]\n",
-            "a.yaml: `changes.a`: changes nothing; it is the same as `base`",
-        ),
-        (
-            HEAD + 'changes:\n  a: ["data.tests={}"]\n',
-            "a.yaml: `changes.a`: the config has no split `news`; there are `valid`",
-        ),
-        (HEAD + "changes:\n  a: [seed=4]\n", "a.yaml:5: `set` and `changes` cannot set the seed"),
-        (HEAD.replace("dropout", "drop"), "a.yaml: `base`: --set model.drop: unknown; did you mea"),
-        (HEAD.replace("[3, 1]", "[3, 3]"), "a.yaml:3: `seeds` has a duplicate"),
+        (HEAD + "changes:\n  a: [model.nrom=rmsnorm]\n", "a.yaml: `changes.a`: --set model.nrom"),
+        (HEAD + "changes:\n  a: [model.dropout=0.2]\n", "a.yaml: `changes.a`: "),
+        (HEAD + 'changes:\n  a: ["data.tests={}"]\n', "a.yaml: `changes.a`: "),
+        (HEAD + "changes:\n  a: [seed=4]\n", "a.yaml:5: "),
+        (HEAD.replace("dropout", "drop"), "a.yaml: `base`: --set model.drop: "),
+        (HEAD.replace("[3, 1]", "[3, 3]"), "a.yaml:3: `seeds`"),
     ],
 )
-def test_problem_is_one_line_that_names_the_change(text: str, message: str) -> None:
+def test_problem_is_one_line_that_names_the_change(text: str, place: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(text)
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(place)
     assert "\n" not in str(error.value)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """Finished ablation."""
-
-    ablation: Ablation
-    runs: Path
-    scores: AblationScores
-
-
-def saved(recipe: Path, folder: Path, text: str) -> Ablation:
+def saved(recipe: Path, folder: Path, text: str) -> Any:
     (folder / "a.yaml").write_text(f"config: {recipe}\n{text}")
-    return load_ablation(folder / "a.yaml")
+    return ablate.load_ablation(folder / "a.yaml")
 
 
-@pytest.fixture(scope="module")
-def ended(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """Return a read-only ablation of one change and two seeds."""
-    folder = tmp_path_factory.mktemp("ablation")
-    ablation = saved(tiny_recipe, folder, TINY + UNTIED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        torch.set_num_threads(1)
-        return Ended(ablation, folder / "runs", run_ablation(ablation, folder / "runs"))
-
-
-def copied(ended: Ended, folder: Path) -> Path:
-    """Return a copy of the runs."""
-    return shutil.copytree(ended.runs, folder / "runs")
-
-
-def refused(*_: Any, **__: Any) -> NoReturn:
-    raise AssertionError("already done")
-
-
-def test_finished_runs_are_visited_seed_by_seed_and_not_trained_again(
-    ended: Ended,
+def test_each_run_equals_a_run_of_train_and_is_trained_once(
+    tiny_recipe: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(training.Trainer, "run_updates", refused)
-    monkeypatch.setattr(ablation_module, "evaluate_run", refused)
-    assert run_ablation(ended.ablation, copied(ended, tmp_path)) == ended.scores
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if line.startswith("run ")] == [
-        "run 1 of 4: base-seed1",
-        "run 2 of 4: untied-seed1",
-        "run 3 of 4: base-seed2",
-        "run 4 of 4: untied-seed2",
-    ]
-
-
-def test_run_of_an_ablation_equals_a_run_of_train(
-    ended: Ended, tiny_recipe: Path, tmp_path: Path
-) -> None:
+    torch.set_num_threads(1)
+    ablation = saved(tiny_recipe, tmp_path, TINY + "changes: {untied: [model.tie_embeddings=none]}")
+    runs = tmp_path / "runs"
+    scores = ablate.run_ablation(ablation, runs)
     config = load_config(tiny_recipe, overrides=[*SET, "model.tie_embeddings=none", "seed=2"])
     train(config, tmp_path / "alone")
-    trained, alone = RunFolder(ended.runs / "untied-seed2"), RunFolder(tmp_path / "alone")
+    trained, alone = RunFolder(runs / "untied-seed2"), RunFolder(tmp_path / "alone")
     assert trained.weights.read_bytes() == alone.weights.read_bytes()
     assert load_config(trained.config) == config
-
-
-def test_scores_are_those_of_the_runs(ended: Ended) -> None:
-    for name, runs in ended.scores.items():
-        for seed, run in runs.items():
-            assert run is not None
-            assert run.test_bleu is not None
-            folder = ended.runs / f"{name}-seed{seed}"
+    for name, by_seed in scores.items():
+        for seed, run in by_seed.items():
+            folder = runs / f"{name}-seed{seed}"
             score = json.loads((folder / "model.json").read_text())["score"]
             assert f"loss {run.valid_loss:.3f}, " in score
             assert run.valid_bleu.as_text() in score
             bleu = json.loads((folder / "evaluations" / "test.json").read_text())["bleu"]
-            assert (run.test_bleu.value, run.test_bleu.signature) == (
-                bleu["score"],
-                bleu["signature"],
-            )
-    base, untied = (ended.scores[name][1] for name in ("base", "untied"))
-    assert base is not None
-    assert untied is not None
+            assert run.test_bleu == Score("BLEU", bleu["score"], bleu["signature"])
     # Three embedding matrices of 300 tokens x 32 instead of one.
-    assert untied.parameters - base.parameters == 2 * 300 * 32
+    assert scores["untied"][1].parameters - scores["base"][1].parameters == 2 * 300 * 32
+
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("already done")
+
+    monkeypatch.setattr(training.Trainer, "run_updates", refused)
+    monkeypatch.setattr(ablate, "evaluate_run", refused)
+    capsys.readouterr()
+    assert ablate.run_ablation(ablation, runs) == scores
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in lines if line.startswith("run ")] == [
+        *("base-seed1", "untied-seed1", "base-seed2", "untied-seed2"),
+    ]
 
 
 def test_other_runs_continue_after_a_diverged_run(
@@ -180,33 +121,39 @@ def test_other_runs_continue_after_a_diverged_run(
         return 1e30 if config.learning_rate == 100 else learning_rate(update, config, width)
 
     monkeypatch.setattr(training, "learning_rate", explode)
+    monkeypatch.chdir(tmp_path)
     wild = (  # diverges before its first validation
         "wild: [training.learning_rate=100, training.gradient_clip=0, training.max_updates=40,"
         " training.validate_every=40]"
     )
     text = f"{TINY}changes: {{{wild}, dry: [model.dropout=0]}}".replace("[1, 2]", "[1]")
-    scores = run_ablation(saved(tiny_recipe, tmp_path, text), tmp_path / "runs")
-    assert scores["wild"] == {1: None}
-    assert scores["dry"][1] is not None
-    assert f"diverged: {tmp_path}/runs/wild-seed1: 26 updates in a row" in capsys.readouterr().err
+    saved(tiny_recipe, tmp_path, text)
+    monkeypatch.setattr("sys.argv", ["ablation.py", "a.yaml"])
+    assert ablate.main() == 0
+    out, err = capsys.readouterr()
+    rows = {line.split()[1]: line for line in out.splitlines() if line.startswith("|")}
+    assert rows["wild"].endswith("| 0, 1 diverged |")
+    assert rows["dry"].endswith("| 1 |")
+    assert "text:lower-cased" in out
+    assert "diverged: runs/ablation-a/wild-seed1: 26 updates in a row" in err
 
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
-def run_scores(rate: float, loss: float, valid: float, test: float) -> RunScores:
+def run_scores(rate: float, loss: float, valid: float, test: float) -> Any:
     valid_bleu, test_bleu = (Score("BLEU", value, SIGNATURE) for value in (valid, test))
-    return RunScores(1_234_567, rate, loss, valid_bleu, test_bleu)
+    return ablate.RunScores(1_234_567, rate, loss, valid_bleu, test_bleu)
 
 
 def test_table_has_means_deviations_and_differences_over_common_seeds() -> None:
-    scores: AblationScores = {
+    scores = {
         "base": {1: run_scores(8, 2.0, 20, 30), 2: run_scores(10, 2.2, 22, 33)},
         "rotary": {1: run_scores(9, 1.9, 21, 31.5), 2: run_scores(9, 1.7, 25, 28)},
         "pre": {1: None, 2: run_scores(5, 2.0, 22, 34)},
         "glu": {1: None, 2: None},
     }
-    table, _, notes = format_scores(scores, "news").partition("\n\n")
+    table, _, notes = ablate.format_scores(scores, "news").partition("\n\n")
     head, _, *rows = ([cell.strip() for cell in line.split("|")] for line in table.splitlines())
     assert head[1:4] == ["variant", "parameters", "tokens/s"]
     assert [row[1:-1] for row in rows] == [

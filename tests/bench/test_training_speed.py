@@ -1,4 +1,4 @@
-"""`mt bench train`: counts and rates."""
+"""Counts and rates of training."""
 
 import tempfile
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.training_speed import WARMUP_UPDATES, TrainingSpeed, measure_training
 from mt.config import Config
 from mt.config.loading import load_config
-from mt.profiling.speed import WARMUP_UPDATES, TrainingSpeed, measure_training
 from mt.training.trainer import train
 from tests.factories import journal
 
@@ -26,7 +26,7 @@ def speed(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
-        patch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
+        patch.setattr("bench.cost.SAMPLE_SECONDS", 1e-4)
         torch.set_num_threads(1)
         yield measure_training(config, UPDATES)
         assert list(Path(tempfile.gettempdir()).glob("mt-*")) == []
@@ -56,7 +56,7 @@ def test_tokens_are_those_of_the_updates_after_the_warmup(
 def test_r_drop_doubles_the_operations(
     speed: TrainingSpeed, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
+    monkeypatch.setattr("bench.cost.SAMPLE_SECONDS", 1e-4)
     config = load_config(tiny_recipe, overrides=["training.r_drop=1.0"])
     doubled = measure_training(config, UPDATES)
     assert doubled.flops_per_target_token == 2 * speed.flops_per_target_token

@@ -1,5 +1,11 @@
-"""Ablation: a base config, trained and scored with one change at a time over some seeds."""
+"""Ablation: a base config, trained and scored with one change at a time over some seeds.
 
+    python examples/ablation.py configs/ablation/multi30k.yaml
+
+The run folders are runs/ablation-NAME-OF-FILE/VARIANT-seedN.
+"""
+
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +21,14 @@ from mt.config import Config, DecodingConfig
 from mt.config.base import LocalPath, Section
 from mt.config.loading import load_config, validate_document
 from mt.config.yaml_reader import read_document
-from mt.errors import ConfigError, DivergedError, RunError, did_you_mean, listed
+from mt.errors import (
+    ConfigError,
+    DivergedError,
+    RunError,
+    did_you_mean,
+    listed,
+    run_reporting_errors,
+)
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.run_info import read_events, weights_sha256
@@ -217,3 +230,18 @@ def _format_cells(
 
 def _log(message: str) -> None:
     sys.stderr.write(f"{message}\n")
+
+
+def main() -> int:
+    """Run the ablation of a file and print its table."""
+    file = Path(sys.argv[1])
+    ablation = load_ablation(file)
+    scores = run_ablation(ablation, Path("runs") / f"ablation-{file.stem}")
+    print(format_scores(scores, ablation.split))
+    return 0
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("mt").setLevel(logging.INFO)
+    sys.exit(run_reporting_errors(main))
