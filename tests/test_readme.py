@@ -21,7 +21,7 @@ from mt.config.root import Config
 
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "docs" / "README.zh.md"
-RESULTS = ROOT / "docs" / "results.md"
+RESULTS = ROOT / "docs" / "lab" / "results.md"
 READMES = [ENGLISH, CHINESE]
 PAGES = [
     ENGLISH,
