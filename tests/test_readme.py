@@ -1,5 +1,6 @@
 """Documents: links, commands, settings and numbers are real."""
 
+import json
 import re
 import shlex
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 from typer.main import get_command
 
 from mt.cli.app import app
@@ -277,6 +279,15 @@ def test_config_example_loads(tmp_path: Path) -> None:
     config = load_config(file)
     assert isinstance(config.data.train, TextSource)
     assert config.data.train.source == "train.en"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_sections_of_config_examples_are_valid(page: Path) -> None:
+    for block in blocks(page):
+        sections = YAML(typ="safe").load(block.text) if block.language == "yaml" else {}
+        keys = [(section, *item) for section, values in sections.items() for item in values.items()]
+        overrides = [f"{section}.{key}={json.dumps(value)}" for section, key, value in keys]
+        load_config(ROOT / "configs" / "quickstart.yaml", overrides=overrides)
 
 
 def test_readme_lists_the_reading_path() -> None:
