@@ -1,5 +1,5 @@
 # `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
-# CORPUS: a corpus of docs/records.md;
+# CORPUS: a corpus of docs/lab/records.md;
 # BIN: folder of another Python for `gpu` and `gpu-train`, which then install nothing;
 # TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
 PYTHON ?= python3

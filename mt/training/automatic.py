@@ -1,7 +1,7 @@
 """Rules of the automatic settings: tables and functions of numbers, without a measurement.
 
 `mt.training.resolve` applies them. The numbers for models up to a width of 256 are from trainings
-with this code, those for larger models are published practice. Both are in docs/recipes.md, with
+with this code, those for larger models are published practice. Both are in docs/lab/settings.md, with
 the choices for simulated devices.
 """
 

@@ -1,6 +1,6 @@
 """Resolution of a config: a value for each key that is open, with its reason.
 
-The rules are in `mt.training.automatic`, the experiments behind them in docs/recipes.md. The rules
+The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. The rules
 see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
 - `resolve` chooses all settings of a new run from its corpora, before the data are prepared.
