@@ -21,10 +21,8 @@ from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
 from mt.evaluation.scores import Evaluation, evaluate
-from mt.export.hugging_face import write_m2m100
-from mt.export.m2m100_import import import_m2m100
-from mt.export.marian import write_marian
-from mt.export.marian_import import import_marian
+from mt.export.m2m100 import import_m2m100, write_m2m100
+from mt.export.marian import import_marian, write_marian
 from mt.files import (
     hash_file,
     open_aside,

@@ -20,7 +20,7 @@ from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError
 from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
-from mt.export.m2m100_import import import_m2m100
+from mt.export.m2m100 import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with

@@ -19,11 +19,8 @@ from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import UserError
 from mt.export.export import ExportOptions, export_huggingface
-from mt.export.marian import (
-    compute_alpha,
-    compute_exponent,
-    write_marian,
-)
+from mt.export.hf_folder import compute_alpha, compute_exponent
+from mt.export.marian import write_marian
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD

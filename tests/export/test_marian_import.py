@@ -21,7 +21,7 @@ from mt.config.loading import load_config
 from mt.data.tokenizer import Vocabulary, copy_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
-from mt.export.marian_import import import_marian
+from mt.export.marian import import_marian
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, scatter, train_spm

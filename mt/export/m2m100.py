@@ -1,10 +1,11 @@
-"""Import of an M2M-100 or NLLB-200 folder (Hugging Face `m2m_100`) as a finished run.
+"""M2M-100 and NLLB-200 as a Hugging Face folder (`m2m_100`): import as a finished run, and export.
 
 Fan et al. 2021, "Beyond English-Centric Multilingual Machine Translation"; NLLB Team 2022, "No
 Language Left Behind". The run translates like the folder under transformers: a source begins with
 the token of its language, and a translation with that of the target language.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from mt.config import Config, TokenizerConfig
+from mt.config import Config, ModelConfig, TokenizerConfig
 from mt.config.data import language_of
 from mt.data.corpus_files import LineReader
 from mt.data.sentencepiece_model import (
@@ -28,37 +29,54 @@ from mt.data.sentencepiece_model import (
     replace_tokens,
 )
 from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary
+from mt.decoding.load import FinishedRun
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
-from mt.export.hugging_face import (
-    CODES,
-    FIRST_TEXT,
-    MASK,
-    SPECIAL_ORDER,
-    SPM_FILE,
-    VOCABULARY_FILE,
+from mt.export.hf_folder import (
+    DECODER_EMBEDDING,
+    ENCODER_EMBEDDING,
+    LM_HEAD,
+    SHARED,
     FolderSettings,
     GenerationSettings,
     Imported,
     StackSettings,
+    build_generation_settings,
+    build_stack_settings,
     check_shape,
     convert_search,
     get_tensor,
-    is_language,
+    iterate_layer_tensors,
     make_data,
-    map_tensor_names,
-    name_row,
     read_generation,
     read_settings,
     read_spm,
     read_weights,
     write_imported_run,
 )
-from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
-from mt.files import read_json, require_file
+from mt.files import read_json, replace_file, require_file, write_json
 from mt.languages import base_language, describe_country
 from mt.special_ids import BOS, EOS, PAD, UNK
+from mt.training.checkpoint import save_tensors
 
 _LINES_AT_ONCE = 10_000
+SPM_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
+SPECIAL_ORDER = (BOS, PAD, EOS, UNK)
+"""The special tokens in the order of fairseq's ids 0 to 3."""
+FIRST_TEXT = len(SPECIAL_ORDER)
+"""First id of a text token, here and in fairseq."""
+_OF_M2M100 = """
+af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he
+hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no
+ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo
+zh zu
+"""
+CODES = {"m2m100": _OF_M2M100.split(), "wmt21": ["en", "ha", "is", "ja", "cs", "ru", "zh", "de"]}
+"""Languages of M2M-100 by `language_codes`, in the order of their ids, which no file states."""
+_LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")
+MASK = "<mask>"
+_ROW = "<row "
+_ROLES = ("bos", "pad", "eos", "unk")
+_SIZES = {"d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "feed_forward"}
 
 
 def import_m2m100(
@@ -397,3 +415,161 @@ def _order_by_id(path: Path, ids: dict[str, int], rows: int) -> list[str]:
             raise RunError(f"{path}: `{tokens[row]}` and `{text}` have the same id, {row}")
         tokens[row] = text
     return [tokens.get(row, name_row(row)) for row in range(rows)]
+
+
+def is_language(token: str) -> bool:
+    """Test for a language token: `deu_Latn` of NLLB or `__de__` of M2M-100."""
+    return _LANGUAGE.fullmatch(token) is not None
+
+
+def name_row(row: int) -> str:
+    """Return the token of a row of the embedding that the tokenizer does not use."""
+    return f"{_ROW}{row}>"
+
+
+def map_tensor_names(model: ModelConfig) -> dict[str, str]:
+    """Return the name in transformers of each parameter."""
+    norms = {
+        f"{side}_norm.{kind}": f"model.{side}.layer_norm.{kind}"
+        for side in ("encoder", "decoder")
+        for kind in ("weight", "bias")
+    }
+    layers = {tensor.ours: tensor.theirs for tensor in iterate_layer_tensors(model)}
+    return {"target_embedding.weight": SHARED, **norms, **layers}
+
+
+def why_not_m2m100(model: ModelConfig) -> str | None:
+    """Return the key that M2M-100 cannot express, or None."""
+    plain = ModelConfig(positional="fairseq", decoder_start="eos", residual="pre")
+    for key in ModelConfig.model_fields:
+        value, expected = getattr(model, key), getattr(plain, key)
+        if key not in _SIZES and "dropout" not in key and value != expected:
+            return f"`model.{key}: {value}`; M2M-100 has {expected}"
+    if model.feed_forward not in ("relu", "gelu", "swish"):
+        return f"`model.feed_forward: {model.feed_forward}`; M2M-100 has relu, gelu or swish"
+    return None
+
+
+def write_m2m100(finished: FinishedRun, folder: Path) -> None:
+    """Write a finished run into `folder` as a Hugging Face `m2m_100` model.
+
+    The tensors are those of the run, in fp32. Raises UserError before anything is written if the
+    model has another form or the run has no language tokens.
+    """
+    if reason := why_not_m2m100(finished.config.model):
+        raise UserError(f"M2M-100 cannot express {reason}")
+    tags = [str(tag) for tag in finished.config.split_tags("valid").values() if tag]
+    if len(tags) < 2:
+        raise UserError("M2M-100 needs languages: set `decoding.tag` and `decoding.target_tag`")
+    tokens = _order_tokens(finished.tokenizer.target)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = map_tensor_names(finished.config.model).items()
+    weights = {theirs: finished.weights[ours] for ours, theirs in names}
+    weights[SHARED] = weights[SHARED][tokens.order]
+    with replace_file(folder / "model.safetensors") as temporary:
+        save_tensors(weights, temporary)
+    _write_tokenizer(finished, tokens, folder, tags)
+    ids: dict[str, object] = {f"{role}_token_id": index for index, role in enumerate(_ROLES[:3])}
+    ids["decoder_start_token_id"] = ids["eos_token_id"]
+    generation = {
+        **build_generation_settings(finished),
+        **ids,
+        "forced_bos_token_id": tokens.names.index(tags[1]),
+        "forced_eos_token_id": None,
+        "suppress_tokens": [SPECIAL_ORDER.index(special) for special in (PAD, UNK, BOS)],
+    }
+    write_json(folder / "generation_config.json", generation)
+    settings = {
+        "architectures": ["M2M100ForConditionalGeneration"],
+        "model_type": "m2m_100",
+        "vocab_size": len(tokens.order),
+        "tie_word_embeddings": True,
+        **build_stack_settings(finished),
+        **ids,
+    }
+    write_json(folder / "config.json", settings)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTokens:
+    """Tokens of a run in the order of a folder: special, text, language and other ones."""
+
+    order: list[int]
+    """The run's id of each id of the folder."""
+    names: list[str]
+    texts: list[int]
+    """Ids in the run of the tokens of the SentencePiece model."""
+    entries: int
+    """Number of special tokens and tokens of the vocabulary file."""
+    code: str | None
+    """`language_codes` of M2M-100; None for NLLB."""
+
+
+def _order_tokens(vocabulary: Vocabulary) -> FolderTokens:
+    processor = vocabulary.processor
+    names = [processor.id_to_piece(index) for index in range(len(vocabulary))]
+    others = range(FIRST_TEXT, len(names))
+    languages = [names[index] for index in others if is_language(names[index])]
+    texts = [index for index in others if not processor.is_control(index)]
+    code = None
+    entries = {*texts}
+    if any(name.startswith("__") for name in languages):
+        lists = {tuple(f"__{code}__" for code in codes): name for name, codes in CODES.items()}
+        code = lists.get(tuple(languages))
+        if code is None:
+            raise UserError("transformers fixes the languages of M2M-100; this run has others")
+        # Rows of the vocabulary file without a token of the SentencePiece model.
+        entries |= {
+            index
+            for index in others
+            if not (is_language(names[index]) or names[index].startswith(_ROW))
+            and names[index] != MASK
+        }
+    rest = [index for index in others if index not in entries]
+    order = [*SPECIAL_ORDER, *sorted(entries), *rest]
+    in_order = [names[index] for index in order]
+    return FolderTokens(order, in_order, texts, FIRST_TEXT + len(entries), code)
+
+
+def _write_tokenizer(
+    finished: FinishedRun, tokens: FolderTokens, folder: Path, tags: Sequence[str]
+) -> None:
+    model: bytes = finished.tokenizer.target.processor.serialized_model_proto()
+    messages = [message for _, message in read_tokens(model)]
+    spm = replace_tokens(model, [messages[index] for index in tokens.texts], (UNK, BOS, EOS))
+    with replace_file(folder / SPM_FILE) as temporary:
+        temporary.write_bytes(spm)
+    source, target = (tag.strip("_") for tag in tags)
+    settings: dict[str, object] = {
+        "src_lang": source,
+        "tgt_lang": target,
+        **{f"{role}_token": tokens.names[index] for index, role in enumerate(_ROLES)},
+        "sep_token": SPECIAL[EOS],
+        "clean_up_tokenization_spaces": False,
+    }
+    if tokens.code is not None:
+        entries = {name: index for index, name in enumerate(tokens.names[: tokens.entries])}
+        write_json(folder / VOCABULARY_FILE, entries)
+        settings |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": tokens.code}
+    else:
+        added = {
+            index: name
+            for index, name in enumerate(tokens.names)
+            if index < FIRST_TEXT or (index >= tokens.entries and not name.startswith(_ROW))
+        }
+        languages = [name for name in added.values() if is_language(name)]
+        flags = {"normalized": False, "rstrip": False, "single_word": False, "special": True}
+        settings |= {
+            "tokenizer_class": "NllbTokenizer",
+            "legacy_behaviour": finished.tokenizer.tag_is_last,
+            "cls_token": SPECIAL[BOS],
+            "mask_token": MASK,
+            # Of transformers 4 and 5; the ids are needed because 5 puts the mask token first.
+            "additional_special_tokens": languages,
+            "extra_special_tokens": languages,
+            "added_tokens_decoder": {
+                str(index): {"content": name, "lstrip": name == MASK, **flags}
+                for index, name in added.items()
+            },
+        }
+    write_json(folder / "tokenizer_config.json", settings)
