@@ -1,4 +1,9 @@
-"""Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally."""
+"""Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally.
+
+Both models translate by one plain search: a translation that repeats itself is not decoded again,
+because CTranslate2 normalizes probabilities after blocking a sequence and this package before, so
+that the loops of a weak model would end differently.
+"""
 
 import logging
 import time
@@ -6,8 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
+from mt.config.decoding import DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
@@ -15,8 +21,13 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
-from mt.decoding.engine import length_limit
-from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
+from mt.decoding.engine import Engine, length_limit
+from mt.decoding.load import (
+    FinishedRun,
+    build_engine,
+    read_run,
+    require_ctranslate2,
+)
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
@@ -32,7 +43,7 @@ from mt.files import (
     write_json,
     write_text,
 )
-from mt.model.device import available_devices
+from mt.model.device import available_devices, select_device
 from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
@@ -42,7 +53,6 @@ from mt.runs import (
     TOKENIZER_FOLDER,
     Exported,
     Quantization,
-    check_run_folder,
     export_folder,
     exported_details,
     is_exported,
@@ -58,16 +68,6 @@ MIN_IDENTICAL = 0.995
 MAX_BLEU_DIFFERENCE = 0.1
 MAX_BLEU_COST, MAX_CHRF_COST = 0.2, 0.1
 """Scores that a quantization may cost on the sample, rounded to two decimals."""
-PLAIN_SEARCH = (
-    *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
-    *IN_TORCH,
-    "decoding.precision=fp32",
-)
-"""Overrides for both sides, so that nothing is decoded again, and the run by PyTorch in fp32.
-
-CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
-of a weak model would end differently.
-"""
 _MAX_LINES, _MAX_LINES_FOR_COST = 500, 2000
 """Lines of the valid split for the proof that models are equal, and to measure a difference."""
 _SHOWN_DIFFERENCES = 3
@@ -195,20 +195,76 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
     or there is no sample.
     """
     require_ctranslate2()
-    finished, lines = begin_export(run, output, options, is_replaced=True)
+    from mt.export.ctranslate2 import write_model
+
+    finished, sample = begin_export(run, output, options, is_replaced=True)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    settings = make_settings(finished)
-    of_run = load_translator(run, overrides=settings, device=options.device)
+    of_run = translate_plainly(finished, build_engine([finished], select_device(options.device)))
+    config, positions = finished.config, count_positions(finished)
+    quantization = options.quantization
     with open_aside(output) as folder:
-        exported = _write_ctranslate2(finished, folder, quantization=options.quantization)
-        parity = compare(of_run, load_translator(folder, overrides=settings), lines)
+        write_model(
+            folder,
+            config.model,
+            {name: tensor.numpy() for name, tensor in finished.weights.items()},
+            tokenizer=finished.tokenizer,
+            positions=positions,
+            quantization=None if quantization == "none" else quantization,
+        )
+        copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
+        write_text(folder / CONFIG_FILE, dump_config(config))
+        exported = Exported(
+            kind="ctranslate2",
+            quantization=quantization,
+            longest_source=finished.longest_source,
+            positions=positions,
+            weights=finished.weights_sha256,
+            tokenizer=finished.tokenizer.fingerprint,
+            model=hash_file(folder / EXPORTED_MODEL),
+            details={path.name: hash_file(path) for path in exported_details(folder)},
+            line_shape=finished.line_shape,
+        )
+        write_exported(folder, exported)
+        engine = load_translator(folder).engine
+        parity = compare(of_run, translate_plainly(finished, engine), sample)
         failure = parity.why_not_kept(options)
         if failure is None:
-            details = {path.name: hash_file(path) for path in exported_details(folder)}
-            write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
+            write_exported(folder, replace(exported, parity=asdict(parity)))
             _check_earlier_export(output)  # others may have written there since
             put_in_place(folder, output)
+    return ExportResult(parity, failure)
+
+
+def export_huggingface(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+    """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
+
+    The folder is read back as by `mt import`, without transformers, and translates the sample with
+    the run's search settings. It is kept, with the comparison in parity.json, only if the
+    translations are equal. Raises UserError before anything is written if the run cannot be
+    exported, `output` exists, or there is no sample.
+    """
+    finished, sample = begin_export(run, output, options)
+    decoding, device = finished.config.decoding, options.device
+    if (decoding.ensemble or decoding.adapter) and (reason := describe_unsupported(decoding)):
+        raise UserError(reason)
+    of_run = translate_plainly(finished, build_engine([finished], select_device(device)))
+    with open_aside(output) as temporary:
+        folder, read_back = temporary / "model", temporary / "read_back"
+        if finished.config.model.positional == "fairseq":
+            write_m2m100(finished, folder)
+            import_m2m100(folder, read_back)
+        else:
+            write_marian(finished, folder)
+            import_marian(folder, read_back)
+        exported = read_run(read_back)
+        engine = build_engine([exported], select_device(device))
+        as_exported = replace(finished, tokenizer=exported.tokenizer)
+        parity = compare(of_run, translate_plainly(as_exported, engine), sample)
+        failure = parity.why_not_kept(options)
+        if failure is None:
+            write_json(folder / PARITY_FILE, asdict(parity))
+            put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure)
 
 
@@ -221,7 +277,7 @@ def begin_export(
     with a reference to measure the cost of a quantization; and unless `output` is free, or with
     `is_replaced` an earlier export, with or without its scores.
     """
-    check_run_folder(run)
+    finished = read_run(run, overrides=["decoding.quantization=none"])
     if not (parent := resolved(output).parent).is_dir():
         raise UserError(f"{output}: there is no folder {parent} to write it into")
     if not is_replaced and output.exists():
@@ -229,7 +285,6 @@ def begin_export(
     _check_earlier_export(output)
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
-    finished = read_run(run, overrides=["decoding.quantization=none"])
     limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
     return finished, _read_sample(finished, options, limit)
 
@@ -335,37 +390,6 @@ def _check_earlier_export(output: Path) -> None:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")
 
 
-def _write_ctranslate2(
-    finished: FinishedRun, folder: Path, *, quantization: Quantization
-) -> Exported:
-    """Write the export without its parity, which is measured on the folder."""
-    from mt.export.ctranslate2 import write_model
-
-    config, positions = finished.config, count_positions(finished)
-    write_model(
-        folder,
-        config.model,
-        {name: tensor.numpy() for name, tensor in finished.weights.items()},
-        tokenizer=finished.tokenizer,
-        positions=positions,
-        quantization=None if quantization == "none" else quantization,
-    )
-    copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-    write_text(folder / CONFIG_FILE, dump_config(config))
-    exported = Exported(
-        kind="ctranslate2",
-        quantization=quantization,
-        longest_source=finished.longest_source,
-        positions=positions,
-        weights=finished.weights_sha256,
-        tokenizer=finished.tokenizer.fingerprint,
-        model=hash_file(folder / EXPORTED_MODEL),
-        line_shape=finished.line_shape,
-    )
-    write_exported(folder, exported)
-    return exported
-
-
 def count_positions(finished: FinishedRun) -> int:
     """Return the length of the longest sequence that an exported model supports."""
     if finished.config.model.positional == "learned":
@@ -374,45 +398,22 @@ def count_positions(finished: FinishedRun) -> int:
     return max(_MIN_POSITIONS, 2 * source, 2 * length_limit(source, finished.config.decoding))
 
 
-def export_huggingface(run: Path, output: Path, options: ExportOptions) -> ExportResult:
-    """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
+def translate_plainly(finished: FinishedRun, engine: Engine, **keys: Any) -> Translator:
+    """Return a translator for the proof: one search, between the languages of the valid split.
 
-    The folder is read back as by `mt import`, without transformers, and translates the sample with
-    the run's search settings. It is kept, with the comparison in parity.json, only if the
-    translations are equal. Raises UserError before anything is written if the run cannot be
-    exported, `output` exists, or there is no sample.
+    `keys` are further ones of `decoding`.
     """
-    finished, lines = begin_export(run, output, options)
-    of_run = load_translator(run, overrides=make_settings(finished), device=options.device)
-    with open_aside(output) as temporary:
-        folder, read_back = temporary / "model", temporary / "read_back"
-        if finished.config.model.positional == "fairseq":
-            write_m2m100(finished, folder)
-            import_m2m100(folder, read_back)
-        else:
-            write_marian(finished, folder)
-            import_marian(folder, read_back)
-        exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=options.device)
-        same_search = Translator(
-            exported.engine,
-            exported.tokenizer,
-            of_run.decoding,
-            longest_source=finished.longest_source,
-            direction=of_run.direction,
-            line_shape=finished.line_shape,
-        )
-        parity = compare(of_run, same_search, lines)
-        failure = parity.why_not_kept(options)
-        if failure is None:
-            write_json(folder / PARITY_FILE, asdict(parity))
-            put_in_place(folder, output, is_new=True)
-    return ExportResult(parity, failure)
-
-
-def make_settings(finished: FinishedRun) -> list[str]:
-    """Return the overrides of a plain search between the languages of the valid split."""
-    tags = finished.config.split_tags("valid").items()
-    return [*PLAIN_SEARCH, *(f"decoding.{key}={tag}" for key, tag in tags if tag)]
+    config = finished.config
+    tags = {key: tag for key, tag in config.split_tags("valid").items() if tag}
+    decoding = config.decoding.changed(repair="off", **tags, **keys)
+    return Translator(
+        engine,
+        finished.tokenizer,
+        decoding,
+        longest_source=finished.longest_source,
+        direction=config.changed(decoding=decoding).direction,
+        line_shape=finished.line_shape,
+    )
 
 
 def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity:

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
+from mt.decoding.engine import Engine
+from mt.decoding.load import build_engine
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import load_translator
 from mt.errors import UserError, install_hint
 from mt.export.export import (
     PARITY_FILE,
@@ -33,10 +34,11 @@ from mt.export.export import (
     begin_export,
     compare,
     count_positions,
-    make_settings,
+    translate_plainly,
 )
 from mt.files import open_aside, put_in_place, write_json
 from mt.model.attention import LayerCache
+from mt.model.device import select_device
 from mt.model.transformer import DecoderState, Transformer
 from mt.runs import TOKENIZER_FOLDER, Quantization
 from mt.special_ids import BOS, EOS, PAD, UNK
@@ -65,12 +67,12 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
     size = sum(tensor.nbytes for tensor in finished.weights.values())
     if size >= MAX_BYTES:
         raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
-    settings = [*make_settings(finished), "decoding.search=greedy"]
-    of_run = load_translator(run, overrides=settings, device=options.device)
-    # Activations in int8 have one scale for a batch, so that a line would depend on the others.
-    alone = [] if quantization == "none" else ["decoding.batch_size=1"]
-    exported = load_translator(run, overrides=[*settings, *alone], device="cpu")
-    model, positions = cast(TorchEngine, exported.engine).model, count_positions(finished)
+    engine: Engine = build_engine([finished], select_device(options.device))
+    of_run = translate_plainly(finished, engine, search="greedy")
+    model, positions = (
+        build_engine([finished], torch.device("cpu")).model,
+        count_positions(finished),
+    )
     config, tokenizer = finished.config, finished.tokenizer
     metadata = {  # enough for the search of another program
         "source_language": config.data.source_language,
@@ -93,7 +95,10 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
         finally:
             logging.disable(logging.NOTSET)
         in_onnx = cast(Transformer, _OnnxModel(folder, positions))
-        exported.engine = TorchEngine(in_onnx, torch.device("cpu"))
+        engine = TorchEngine(in_onnx, torch.device("cpu"))
+        # Activations in int8 have one scale for a batch, so that a line would depend on the others.
+        alone = {} if quantization == "none" else {"batch_size": 1}
+        exported = translate_plainly(finished, engine, search="greedy", **alone)
         parity = compare(of_run, exported, lines)
         if quantization == "none":
             pairs = zip(of_run.stream(lines.lines), exported.stream(lines.lines), strict=True)
