@@ -1,10 +1,10 @@
 """Hugging Face folders of `marian` and `m2m_100`: settings, names of weights, and the new run."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, PositiveInt
@@ -20,20 +20,42 @@ from mt.errors import RunError, did_you_mean, listed
 from mt.files import (
     open_aside,
     put_in_place,
-    read_bytes,
     read_json,
     validate_values,
+    write_json,
     write_text,
 )
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
-from mt.runs import LARGEST_MODEL, Provenance, write_description
-from mt.special_ids import BOS, EOS, PAD, UNK
+from mt.runs import Provenance, write_description
+from mt.special_ids import BOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 from mt.training.run_folder import RunFolder
 
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-"""`model.feed_forward` by the name in transformers."""
+_MIN_POSITIONS = 512
+SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD, LOGITS_BIAS = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+    "final_logits_bias",
+)
+_NAMES = {
+    "self_attention.attention.query": "self_attn.q_proj",
+    "self_attention.attention.key": "self_attn.k_proj",
+    "self_attention.attention.value": "self_attn.v_proj",
+    "self_attention.attention.output": "self_attn.out_proj",
+    "self_residual.norm": "self_attn_layer_norm",
+    "cross_attention.query": "encoder_attn.q_proj",
+    "cross_attention.key": "encoder_attn.k_proj",
+    "cross_attention.value": "encoder_attn.v_proj",
+    "cross_attention.output": "encoder_attn.out_proj",
+    "cross_residual.norm": "encoder_attn_layer_norm",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "feed_forward_residual.norm": "final_layer_norm",
+}
+_READERS = (".query", ".key", ".value", ".inner")
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
@@ -64,7 +86,7 @@ class StackSettings(FolderSettings):
     decoder_ffn_dim: PositiveInt
     encoder_attention_heads: PositiveInt
     decoder_attention_heads: PositiveInt
-    activation_function: str
+    activation_function: Literal["relu", "gelu", "swish", "silu"]
     pad_token_id: int
     eos_token_id: int
     decoder_start_token_id: int
@@ -74,21 +96,18 @@ class StackSettings(FolderSettings):
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
 
-    def why_not_ours(self) -> str | None:
-        """Return the reason why no Transformer of this project has these settings, or None."""
+    def unsupported_key(self) -> str | None:
+        """Return the key that no Transformer of this project can have, with the reason, or None."""
         for name in ("ffn_dim", "attention_heads"):
             encoder, decoder = (getattr(self, f"{side}_{name}") for side in ("encoder", "decoder"))
             if encoder != decoder:
                 return f"`encoder_{name}` {encoder} differs from `decoder_{name}` {decoder}"
-        if self.activation_function not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            return f"`activation_function` {self.activation_function} is not one of {known}"
         if self.d_model % 2 or self.d_model % self.encoder_attention_heads:
             return f"`d_model` {self.d_model} is odd or not a multiple of the attention heads"
         return None
 
-    def model(self, path: Path, **others: str) -> ModelConfig:
-        """Return the shape of the model; `others` are further keys of `model`.
+    def model(self, path: Path, **keys: str) -> ModelConfig:
+        """Return the shape of the model; `keys` are further ones of `model`.
 
         Raises RunError, with the key, for a value of the folder `path` that is out of range.
         """
@@ -98,11 +117,11 @@ class StackSettings(FolderSettings):
             "heads": self.encoder_attention_heads,
             "encoder_layers": self.encoder_layers,
             "decoder_layers": self.decoder_layers,
-            "feed_forward": ACTIVATIONS[self.activation_function],
+            "feed_forward": self.activation_function.replace("silu", "swish"),
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.activation_dropout,
-            **others,
+            **keys,
         }
         return validate_values(values, ModelConfig, path / "config.json")
 
@@ -148,63 +167,53 @@ def read_settings(path: Path, kind: type[Settings], *, required: bool = True) ->
 
 def read_generation(path: Path) -> GenerationSettings:
     """Read the search settings of a folder."""
-    own = path / "generation_config.json"
-    return read_settings(own if own.exists() else path / "config.json", GenerationSettings)
-
-
-def read_spm(path: Path) -> bytes:
-    """Read a SentencePiece model."""
-    return read_bytes(path, limit=LARGEST_MODEL)
+    file = path / "generation_config.json"
+    return read_settings(file if file.exists() else path / "config.json", GenerationSettings)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the weights of a folder as fp32: safetensors, in one file or several.
 
-    Raises RunError if they are missing or damaged.
+    Raises RunError if they are missing, damaged or pickled.
     """
-    tensors: dict[str, Tensor] = {}
-    for file in _weight_files(path):
-        tensors |= {name: tensor.float() for name, tensor in read_tensors(file).items()}
-    return tensors
-
-
-def _weight_files(path: Path) -> list[Path]:
-    """Return the files of weights of a folder; raise RunError if one is missing or pickled."""
-    whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    file, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    files = [file]
     if index.is_file():
         settings = read_settings(index, WeightsIndex)
         files = [path / Path(name).name for name in sorted({*settings.weight_map.values()})]
-        if missing := [file.name for file in files if not file.is_file()]:
+        if missing := [part.name for part in files if not part.is_file()]:
             raise RunError(
                 f"{path}: {len(missing)} of {len(files)} files of weights are missing: "
                 f"{listed(missing[:3])}"
             )
-        return files
-    if whole.is_file():
-        return [whole]
-    pickled = sorted(file.name for file in path.glob("pytorch_model*.bin"))
-    if not pickled:
-        raise RunError(f"{path}: has no {whole.name}")
-    raise RunError(
-        f"{path}: its weights are pickled ({listed(pickled)}); convert them with transformers: "
-        'python -c "from transformers import AutoModelForSeq2SeqLM as M; '
-        f"M.from_pretrained('{path}').save_pretrained('{path}')\""
-    )
+    elif not file.is_file():
+        pickled = sorted(file.name for file in path.glob("pytorch_model*.bin"))
+        if not pickled:
+            raise RunError(f"{path}: has no {file.name}")
+        raise RunError(
+            f"{path}: its weights are pickled ({listed(pickled)}); convert them with transformers: "
+            'python -c "from transformers import AutoModelForSeq2SeqLM as M; '
+            f"M.from_pretrained('{path}').save_pretrained('{path}')\""
+        )
+    tensors = [tensor for part in files for tensor in read_tensors(part).items()]
+    return {name: tensor.float() for name, tensor in tensors}
 
 
-def get_tensor(weights: dict[str, Tensor], name: str, path: Path) -> Tensor:
-    """Return a tensor; raise RunError if the weights of the folder `path` lack it."""
+def get_tensor(
+    weights: dict[str, Tensor], name: str, path: Path, *, shape: tuple[int, int] | None = None
+) -> Tensor:
+    """Return a tensor of the folder `path`, of the shape that config.json gives, if it gives one.
+
+    Raises RunError if it is missing or has another shape.
+    """
     if name not in weights:
         raise RunError(f"{path}: damaged, the weights lack `{name}`")
-    return weights[name]
-
-
-def check_shape(path: Path, name: str, shape: Sequence[int], expected: tuple[int, int]) -> None:
-    """Raise RunError if a tensor of the folder `path` has another shape than config.json gives."""
-    if tuple(shape) != expected:
+    tensor = weights[name]
+    if shape and tensor.shape != shape:
         raise RunError(
-            f"{path}: `{name}` has the shape {list(shape)}, config.json gives {list(expected)}"
+            f"{path}: `{name}` has the shape {list(tensor.shape)}, config.json gives {list(shape)}"
         )
+    return tensor
 
 
 def make_data(source_language: str, target_language: str) -> DataConfig:
@@ -285,40 +294,6 @@ def convert_search(
     return decoding, (note,)
 
 
-_MIN_POSITIONS = 512
-SPECIAL_IDS = {
-    "pad_token_id": PAD,
-    "bos_token_id": BOS,
-    "eos_token_id": EOS,
-    "decoder_start_token_id": BOS,
-    "forced_eos_token_id": None,
-}
-
-SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD, LOGITS_BIAS = (
-    "model.shared.weight",
-    "model.encoder.embed_tokens.weight",
-    "model.decoder.embed_tokens.weight",
-    "lm_head.weight",
-    "final_logits_bias",
-)
-_NAMES = {
-    "self_attention.attention.query": "self_attn.q_proj",
-    "self_attention.attention.key": "self_attn.k_proj",
-    "self_attention.attention.value": "self_attn.v_proj",
-    "self_attention.attention.output": "self_attn.out_proj",
-    "self_residual.norm": "self_attn_layer_norm",
-    "cross_attention.query": "encoder_attn.q_proj",
-    "cross_attention.key": "encoder_attn.k_proj",
-    "cross_attention.value": "encoder_attn.v_proj",
-    "cross_attention.output": "encoder_attn.out_proj",
-    "cross_residual.norm": "encoder_attn_layer_norm",
-    "feed_forward.inner": "fc1",
-    "feed_forward.outer": "fc2",
-    "feed_forward_residual.norm": "final_layer_norm",
-}
-_READERS = (".query", ".key", ".value", ".inner")
-
-
 @dataclass(frozen=True, slots=True)
 class TensorName:
     """A tensor of a layer, named here and in Marian."""
@@ -344,27 +319,6 @@ def iterate_layer_tensors(model: ModelConfig) -> Iterator[TensorName]:
             )
 
 
-def build_stack_settings(finished: FinishedRun) -> dict[str, object]:
-    """Return the keys of config.json for the shape of both stacks, with the embeddings scaled."""
-    model = finished.config.model
-    of_both = {"ffn_dim": model.d_ff, "attention_heads": model.heads, "layerdrop": 0.0}
-    sides = {f"{side}_{key}": of_both[key] for side in ("encoder", "decoder") for key in of_both}
-    return {
-        "is_encoder_decoder": True,
-        "d_model": model.d_model,
-        "encoder_layers": model.encoder_layers,
-        "decoder_layers": model.decoder_layers,
-        **sides,
-        "activation_function": model.feed_forward,
-        "scale_embedding": True,
-        "max_position_embeddings": count_positions(finished),
-        "dropout": model.dropout,
-        "attention_dropout": model.attention_dropout,
-        "activation_dropout": model.feed_forward_dropout,
-        "dtype": "float32",
-    }
-
-
 _COMMON_LENGTH = 20  # tokens, end mark included
 # d log(((5 + length) / 6) ** alpha) / d log(length) for alpha = 1.
 _RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
@@ -386,37 +340,63 @@ def compute_alpha(exponent: float) -> float:
     return round(exponent / _RATE, 6)
 
 
-def build_generation_settings(finished: FinishedRun) -> dict[str, object]:
-    """Return the generation settings of transformers; GNMT's penalty is approximated.
+def write_folder(
+    finished: FinishedRun,
+    folder: Path,
+    weights: dict[str, Tensor],
+    settings: dict[str, dict[str, object]],
+) -> None:
+    """Write weights and settings of a run into a new folder; `settings` are those of a format.
 
-    Its beam search stops once no open hypothesis scores above the worst finished one kept; here,
-    above the best one. Results differ in about 1 % of Multi30k. `early_stopping: true` would stop
-    earlier still, at `num_beams` finished hypotheses.
+    They are keys of config.json and generation_config.json, besides the common ones, and of
+    tokenizer_config.json, each by the name of its file.
+    GNMT's length penalty is approximated. The beam search of transformers stops once no open
+    hypothesis scores above the worst finished one kept; here, above the best one. Results differ in
+    about 1 % of Multi30k. `early_stopping: true` would stop earlier still, at `num_beams` finished
+    hypotheses.
     """
-    decoding = finished.config.decoding
-    settings: dict[str, object] = {
-        **SPECIAL_IDS,
+    model, decoding = finished.config.model, finished.config.decoding
+    search: dict[str, object] = {
         "num_beams": count_beams(decoding),
         "length_penalty": compute_exponent(decoding),
         "early_stopping": False,
         "max_length": 1 + length_limit(finished.longest_source, decoding),  # counts BOS
         "suppress_tokens": [PAD, UNK, BOS],
         "do_sample": decoding.search == "sample",
+        "forced_eos_token_id": None,
     }
     if decoding.no_repeat_ngram is not None:
-        settings["no_repeat_ngram_size"] = decoding.no_repeat_ngram
+        search["no_repeat_ngram_size"] = decoding.no_repeat_ngram
     if decoding.search == "sample":
-        settings |= {"temperature": decoding.temperature, "top_p": decoding.top_p}
-        settings["top_k"] = decoding.top_k or 0
-    return settings
+        search |= {"temperature": decoding.temperature, "top_p": decoding.top_p}
+        search["top_k"] = decoding.top_k or 0
+    shape: dict[str, object] = {
+        "is_encoder_decoder": True,
+        "d_model": model.d_model,
+        "activation_function": model.feed_forward,
+        "scale_embedding": True,
+        "max_position_embeddings": count_positions(finished),
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.feed_forward_dropout,
+        "dtype": "float32",
+    }
+    for side, layers in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
+        shape |= {f"{side}_layers": layers, f"{side}_attention_heads": model.heads}
+        shape |= {f"{side}_ffn_dim": model.d_ff, f"{side}_layerdrop": 0.0}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tensors(weights, folder / "model.safetensors")
+    common = {"config.json": shape, "generation_config.json": search, "tokenizer_config.json": {}}
+    for file, keys in common.items():
+        write_json(folder / file, {**keys, **settings[file]})
 
 
 def count_beams(decoding: DecodingConfig) -> int:
-    """Return the beam of a search."""
+    """Return the beam of a search, 1 without one."""
     return decoding.beam if decoding.search == "beam" else 1
 
 
 def count_positions(finished: FinishedRun) -> int:
-    """Return the length of the longest sequence for `max_position_embeddings`."""
+    """Return the length of the longest sequence, `max_position_embeddings`."""
     longest_target = length_limit(finished.longest_source, finished.config.decoding)
     return max(_MIN_POSITIONS, finished.longest_source, longest_target)

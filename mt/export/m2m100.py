@@ -37,26 +37,22 @@ from mt.export.hf_folder import (
     LM_HEAD,
     SHARED,
     FolderSettings,
-    GenerationSettings,
     Imported,
     StackSettings,
-    build_generation_settings,
-    build_stack_settings,
-    check_shape,
     convert_search,
     get_tensor,
     iterate_layer_tensors,
     make_data,
     read_generation,
     read_settings,
-    read_spm,
     read_weights,
+    write_folder,
     write_imported_run,
 )
-from mt.files import read_json, replace_file, require_file, write_json
+from mt.files import read_bytes, read_json, require_file, write_json
 from mt.languages import base_language, describe_country
+from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
-from mt.training.checkpoint import save_tensors
 
 _LINES_AT_ONCE = 10_000
 SPM_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
@@ -75,6 +71,7 @@ CODES = {"m2m100": _OF_M2M100.split(), "wmt21": ["en", "ha", "is", "ja", "cs", "
 _LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")
 MASK = "<mask>"
 _ROW = "<row "
+"""Start of the token of a row of the embedding that the tokenizer does not use."""
 _ROLES = ("bos", "pad", "eos", "unk")
 _SIZES = {"d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "feed_forward"}
 
@@ -106,13 +103,13 @@ def import_m2m100(
         raise UserError(f"{path}: `{tags[0]}` is the source and the target; give another language")
     ids = [*range(FIRST_TEXT, len(folder.tokens))]
     if languages:
-        names = [folder.language(code, "--languages") for code in languages]
-        if missing := [tag for tag in tags if tag not in names]:
+        kept_tags = [folder.language(code, "--languages") for code in languages]
+        if missing := [tag for tag in tags if tag not in kept_tags]:
             raise UserError(f"--languages lacks {listed(missing)}, a language of the translation")
-        ids = folder.find_used_tokens(names, samples)
+        ids = folder.find_used_tokens(kept_tags, samples)
     positions = folder.settings.max_position_embeddings
     tag_keys = {"tag": tags[0], "target_tag": tags[1]}
-    decoding, notes = convert_search(folder.generation, path, positions=positions, **tag_keys)
+    decoding, notes = convert_search(read_generation(path), path, positions=positions, **tag_keys)
     model = folder.settings.model(path, positional="fairseq", decoder_start="eos", residual="pre")
     direction = str(language_of(tags[0])), str(language_of(tags[1]))
     algorithm: Literal["bpe", "unigram"] = "bpe" if is_bpe(folder.spm) else "unigram"
@@ -120,7 +117,10 @@ def import_m2m100(
     tokens = TokenizerConfig(algorithm=algorithm, tags=model_tags)
     config = Config(data=make_data(*direction), tokenizer=tokens, model=model, decoding=decoding)
     spm = {TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT: folder.build_spm(ids)}
-    weights = folder.convert_weights(map_tensor_names(model), ids)
+    special = [SPECIAL_ORDER.index(special_id) for special_id in sorted(SPECIAL_ORDER)]
+    theirs = {**folder.weights, SHARED: folder.weights[SHARED][[*special, *ids]]}
+    names = map_tensor_names(model)
+    weights = {ours: get_tensor(theirs, names[ours], path) for ours in names}
     parameters = write_imported_run(
         run, config, spm, weights, longest_source=positions, origin=path
     )
@@ -136,22 +136,12 @@ class M2M100Settings(StackSettings):
     """Keys of config.json that determine the model, with the defaults of transformers."""
 
     model_type: Literal["m2m_100"]
-    bos_token_id: int = 0
-    scale_embedding: bool = True
-
-    def why_not_ours(self) -> str | None:
-        """Return the reason why no Transformer of this project has these settings, or None."""
-        for key, expected in (
-            ("scale_embedding", True),
-            ("tie_word_embeddings", True),
-            ("bos_token_id", SPECIAL_ORDER.index(BOS)),
-            ("pad_token_id", SPECIAL_ORDER.index(PAD)),
-            ("eos_token_id", SPECIAL_ORDER.index(EOS)),
-            ("decoder_start_token_id", SPECIAL_ORDER.index(EOS)),
-        ):
-            if (value := getattr(self, key)) != expected:
-                return f"`{key}` is {value}; `mt import` reads models in which it is {expected}"
-        return StackSettings.why_not_ours(self)
+    scale_embedding: Literal[True] = True
+    tie_word_embeddings: Literal[True] = True
+    bos_token_id: Literal[0] = 0
+    pad_token_id: Literal[1]
+    eos_token_id: Literal[2]
+    decoder_start_token_id: Literal[2]
 
 
 class AddedToken(FolderSettings):
@@ -208,7 +198,6 @@ class M2M100Folder:
 
     path: Path
     settings: M2M100Settings
-    generation: GenerationSettings
     tokenizer: M2M100TokenizerSettings
     spm: bytes
     tokens: list[tuple[str, bytes]]
@@ -239,12 +228,6 @@ class M2M100Folder:
         """Return the SentencePiece model of the special tokens and some of the others."""
         messages = [self.tokens[row][1] for row in ids]
         return replace_tokens(self.spm, rank_tokens(messages) if is_bpe(self.spm) else messages)
-
-    def convert_weights(self, names: dict[str, str], ids: Sequence[int]) -> dict[str, Tensor]:
-        """Return the weights under this project's names, with the rows of some tokens."""
-        special = [SPECIAL_ORDER.index(special_id) for special_id in sorted(SPECIAL_ORDER)]
-        theirs = {**self.weights, SHARED: self.weights[SHARED][[*special, *ids]]}
-        return {ours: get_tensor(theirs, names[ours], self.path) for ours in names}
 
     def find_used_tokens(self, languages: Sequence[str], samples: Sequence[Path]) -> list[int]:
         """Return the ids of the text tokens of some texts and of the special tokens to keep.
@@ -300,14 +283,14 @@ def _split_merges(text: str, scores: dict[str, float]) -> Iterator[str]:
 def read_m2m100_folder(path: Path) -> M2M100Folder:
     """Read a folder; raise RunError if a file is missing or damaged."""
     settings = read_settings(path / "config.json", M2M100Settings)
-    if reason := settings.why_not_ours():
+    if reason := settings.unsupported_key():
         raise RunError(f"{path}: {reason}")
     weights = read_weights(path)
     shared = (SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD)
     embedding = next((name for name in shared if name in weights), SHARED)
-    weights[SHARED] = get_tensor(weights, embedding, path)
     # Before a token is made for each row of config.json.
-    check_shape(path, embedding, weights[SHARED].shape, (settings.vocab_size, settings.d_model))
+    shape = settings.vocab_size, settings.d_model
+    weights[SHARED] = get_tensor(weights, embedding, path, shape=shape)
     tokenizer = read_settings(
         path / "tokenizer_config.json", M2M100TokenizerSettings, required=False
     )
@@ -316,7 +299,7 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
             f"{path / SPM_FILE}: missing, because transformers 5 does not write it; copy it from "
             "the folder of the model that this one was trained from"
         )
-    spm = read_spm(path / SPM_FILE)
+    spm = read_bytes(path / SPM_FILE, limit=LARGEST_MODEL)
     try:
         spm_tokens = list(read_tokens(spm))
     except ValueError as error:
@@ -328,7 +311,12 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
     notes: tuple[str, ...] = ()
     ids = {SPECIAL[special_id]: index for index, special_id in enumerate(SPECIAL_ORDER)}
     if (path / VOCABULARY_FILE).exists():
-        entries = _read_entries(path / VOCABULARY_FILE, ids)
+        entries = read_json(path / VOCABULARY_FILE, dict[str, int])
+        for text, row in ids.items():
+            if entries.get(text) != row:
+                raise RunError(
+                    f"{path / VOCABULARY_FILE}: `{text}` has the id {entries.get(text)}, not {row}"
+                )
         if missing := [text for text in texts if text not in entries]:
             notes = (
                 f"{len(missing)} tokens of {SPM_FILE} are not in {VOCABULARY_FILE} and are left "
@@ -345,24 +333,25 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
                 f"and {row} in tokenizer.json"
             )
     added = _read_added_tokens(path, tokenizer, listing, ids)
+    by_row: dict[int, str] = {}
+    for text, row in {**ids, **added}.items():
+        if not 0 <= row < settings.vocab_size:
+            raise RunError(
+                f"{path}: token `{text}` has the id {row}, and the model has {settings.vocab_size} "
+                "rows"
+            )
+        if row in by_row:
+            raise RunError(f"{path}: `{by_row[row]}` and `{text}` have the same id, {row}")
+        by_row[row] = text
+    names = [by_row.get(row, f"{_ROW}{row}>") for row in range(settings.vocab_size)]
     messages = [
         (text, texts[text] if text in texts and text not in added else encode_token(text, CONTROL))
-        for text in _order_by_id(path, {**ids, **added}, settings.vocab_size)
+        for text in names
     ]
-    folder = M2M100Folder(
-        path, settings, read_generation(path), tokenizer, spm, messages, weights, notes
-    )
+    folder = M2M100Folder(path, settings, tokenizer, spm, messages, weights, notes)
     if not folder.languages:
         raise RunError(f"{path}: tokenizer_config.json and the files beside it name no language")
     return folder
-
-
-def _read_entries(path: Path, special: dict[str, int]) -> dict[str, int]:
-    ids = read_json(path, dict[str, int])
-    for text, expected in special.items():
-        if ids.get(text) != expected:
-            raise RunError(f"{path}: `{text}` has the id {ids.get(text)}, not {expected}")
-    return ids
 
 
 def _read_added_tokens(
@@ -389,7 +378,7 @@ def _read_added_tokens(
         )
     added = {token.content: row for row, token in tokens.items()}
     if not any(map(is_language, added)) and (path / "added_tokens.json").exists():
-        added = _read_entries(path / "added_tokens.json", {})
+        added = read_json(path / "added_tokens.json", dict[str, int])
     if any(map(is_language, added)):
         return {text: row for text, row in added.items() if text not in SPECIAL.values()}
     if (path / VOCABULARY_FILE).exists():
@@ -403,28 +392,9 @@ def _read_added_tokens(
     return {text: row for row, text in enumerate(names, start=max(ids.values()) + 1)}
 
 
-def _order_by_id(path: Path, ids: dict[str, int], rows: int) -> list[str]:
-    """Return the token of each row; raise RunError if a token has no row or not one of its own."""
-    tokens: dict[int, str] = {}
-    for text, row in ids.items():
-        if not 0 <= row < rows:
-            raise RunError(
-                f"{path}: token `{text}` has the id {row}, and the model has {rows} rows"
-            )
-        if row in tokens:
-            raise RunError(f"{path}: `{tokens[row]}` and `{text}` have the same id, {row}")
-        tokens[row] = text
-    return [tokens.get(row, name_row(row)) for row in range(rows)]
-
-
 def is_language(token: str) -> bool:
     """Test for a language token: `deu_Latn` of NLLB or `__de__` of M2M-100."""
     return _LANGUAGE.fullmatch(token) is not None
-
-
-def name_row(row: int) -> str:
-    """Return the token of a row of the embedding that the tokenizer does not use."""
-    return f"{_ROW}{row}>"
 
 
 def map_tensor_names(model: ModelConfig) -> dict[str, str]:
@@ -453,113 +423,53 @@ def why_not_m2m100(model: ModelConfig) -> str | None:
 def write_m2m100(finished: FinishedRun, folder: Path) -> None:
     """Write a finished run into `folder` as a Hugging Face `m2m_100` model.
 
-    The tensors are those of the run, in fp32. Raises UserError before anything is written if the
-    model has another form or the run has no language tokens.
+    It has the tokenizer of NLLB-200 or M2M-100, as the folder that the run came from. The tensors
+    are those of the run, in fp32. Raises UserError before anything is written if the model has
+    another form or the run has no language tokens.
     """
     if reason := why_not_m2m100(finished.config.model):
         raise UserError(f"M2M-100 cannot express {reason}")
     tags = [str(tag) for tag in finished.config.split_tags("valid").values() if tag]
     if len(tags) < 2:
         raise UserError("M2M-100 needs languages: set `decoding.tag` and `decoding.target_tag`")
-    tokens = _order_tokens(finished.tokenizer.target)
-    folder.mkdir(parents=True, exist_ok=True)
-    names = map_tensor_names(finished.config.model).items()
-    weights = {theirs: finished.weights[ours] for ours, theirs in names}
-    weights[SHARED] = weights[SHARED][tokens.order]
-    with replace_file(folder / "model.safetensors") as temporary:
-        save_tensors(weights, temporary)
-    _write_tokenizer(finished, tokens, folder, tags)
-    ids: dict[str, object] = {f"{role}_token_id": index for index, role in enumerate(_ROLES[:3])}
-    ids["decoder_start_token_id"] = ids["eos_token_id"]
-    generation = {
-        **build_generation_settings(finished),
-        **ids,
-        "forced_bos_token_id": tokens.names.index(tags[1]),
-        "forced_eos_token_id": None,
-        "suppress_tokens": [SPECIAL_ORDER.index(special) for special in (PAD, UNK, BOS)],
-    }
-    write_json(folder / "generation_config.json", generation)
-    settings = {
-        "architectures": ["M2M100ForConditionalGeneration"],
-        "model_type": "m2m_100",
-        "vocab_size": len(tokens.order),
-        "tie_word_embeddings": True,
-        **build_stack_settings(finished),
-        **ids,
-    }
-    write_json(folder / "config.json", settings)
-
-
-@dataclass(frozen=True, slots=True)
-class FolderTokens:
-    """Tokens of a run in the order of a folder: special, text, language and other ones."""
-
-    order: list[int]
-    """The run's id of each id of the folder."""
-    names: list[str]
-    texts: list[int]
-    """Ids in the run of the tokens of the SentencePiece model."""
-    entries: int
-    """Number of special tokens and tokens of the vocabulary file."""
-    code: str | None
-    """`language_codes` of M2M-100; None for NLLB."""
-
-
-def _order_tokens(vocabulary: Vocabulary) -> FolderTokens:
-    processor = vocabulary.processor
-    names = [processor.id_to_piece(index) for index in range(len(vocabulary))]
-    others = range(FIRST_TEXT, len(names))
-    languages = [names[index] for index in others if is_language(names[index])]
-    texts = [index for index in others if not processor.is_control(index)]
-    code = None
-    entries = {*texts}
-    if any(name.startswith("__") for name in languages):
+    processor = finished.tokenizer.target.processor
+    tokens = [processor.id_to_piece(index) for index in range(len(finished.tokenizer.target))]
+    indices = range(FIRST_TEXT, len(tokens))
+    languages = [token for token in tokens[FIRST_TEXT:] if is_language(token)]
+    texts = [index for index in indices if not processor.is_control(index)]
+    entries, code = {*texts}, None
+    if any(token.startswith("__") for token in languages):
         lists = {tuple(f"__{code}__" for code in codes): name for name, codes in CODES.items()}
         code = lists.get(tuple(languages))
         if code is None:
             raise UserError("transformers fixes the languages of M2M-100; this run has others")
         # Rows of the vocabulary file without a token of the SentencePiece model.
+        left_out = {*languages, MASK}
         entries |= {
             index
-            for index in others
-            if not (is_language(names[index]) or names[index].startswith(_ROW))
-            and names[index] != MASK
+            for index in indices
+            if not (tokens[index] in left_out or tokens[index].startswith(_ROW))
         }
-    rest = [index for index in others if index not in entries]
-    order = [*SPECIAL_ORDER, *sorted(entries), *rest]
-    in_order = [names[index] for index in order]
-    return FolderTokens(order, in_order, texts, FIRST_TEXT + len(entries), code)
+    # The run's id of each id of the folder: special, text, and then language and other tokens.
+    order = [*SPECIAL_ORDER, *sorted(entries)]
+    after_entries = len(order)
+    order += [index for index in indices if index not in entries]
+    names = [tokens[index] for index in order]
 
-
-def _write_tokenizer(
-    finished: FinishedRun, tokens: FolderTokens, folder: Path, tags: Sequence[str]
-) -> None:
-    model: bytes = finished.tokenizer.target.processor.serialized_model_proto()
-    messages = [message for _, message in read_tokens(model)]
-    spm = replace_tokens(model, [messages[index] for index in tokens.texts], (UNK, BOS, EOS))
-    with replace_file(folder / SPM_FILE) as temporary:
-        temporary.write_bytes(spm)
-    source, target = (tag.strip("_") for tag in tags)
-    settings: dict[str, object] = {
-        "src_lang": source,
-        "tgt_lang": target,
-        **{f"{role}_token": tokens.names[index] for index, role in enumerate(_ROLES)},
+    ids: dict[str, object] = {f"{role}_token_id": index for index, role in enumerate(_ROLES[:3])}
+    ids["decoder_start_token_id"] = ids["eos_token_id"]
+    tokenizer: dict[str, object] = {
+        "src_lang": tags[0].strip("_"),
+        "tgt_lang": tags[1].strip("_"),
+        **{f"{role}_token": names[index] for index, role in enumerate(_ROLES)},
         "sep_token": SPECIAL[EOS],
         "clean_up_tokenization_spaces": False,
     }
-    if tokens.code is not None:
-        entries = {name: index for index, name in enumerate(tokens.names[: tokens.entries])}
-        write_json(folder / VOCABULARY_FILE, entries)
-        settings |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": tokens.code}
+    if code is not None:
+        tokenizer |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": code}
     else:
-        added = {
-            index: name
-            for index, name in enumerate(tokens.names)
-            if index < FIRST_TEXT or (index >= tokens.entries and not name.startswith(_ROW))
-        }
-        languages = [name for name in added.values() if is_language(name)]
         flags = {"normalized": False, "rstrip": False, "single_word": False, "special": True}
-        settings |= {
+        tokenizer |= {
             "tokenizer_class": "NllbTokenizer",
             "legacy_behaviour": finished.tokenizer.tag_is_last,
             "cls_token": SPECIAL[BOS],
@@ -569,7 +479,33 @@ def _write_tokenizer(
             "extra_special_tokens": languages,
             "added_tokens_decoder": {
                 str(index): {"content": name, "lstrip": name == MASK, **flags}
-                for index, name in added.items()
+                for index, name in enumerate(names)
+                if index < FIRST_TEXT or (index >= after_entries and not name.startswith(_ROW))
             },
         }
-    write_json(folder / "tokenizer_config.json", settings)
+    settings = {
+        "config.json": {
+            "architectures": ["M2M100ForConditionalGeneration"],
+            "model_type": "m2m_100",
+            "vocab_size": len(order),
+            "tie_word_embeddings": True,
+            **ids,
+        },
+        "generation_config.json": {
+            **ids,
+            "forced_bos_token_id": names.index(tags[1]),
+            "suppress_tokens": [SPECIAL_ORDER.index(special) for special in (PAD, UNK, BOS)],
+        },
+        "tokenizer_config.json": tokenizer,
+    }
+    tensors = map_tensor_names(finished.config.model).items()
+    weights = {theirs: finished.weights[ours] for ours, theirs in tensors}
+    weights[SHARED] = weights[SHARED][order]
+    write_folder(finished, folder, weights, settings)
+    if code is not None:
+        vocabulary = {name: index for index, name in enumerate(names[:after_entries])}
+        write_json(folder / VOCABULARY_FILE, vocabulary)
+    model: bytes = processor.serialized_model_proto()
+    messages = [message for _, message in read_tokens(model)]
+    spm = replace_tokens(model, [messages[index] for index in texts], (UNK, BOS, EOS))
+    (folder / SPM_FILE).write_bytes(spm)
