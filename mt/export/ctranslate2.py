@@ -5,6 +5,7 @@ that compute the same: see `stream_scale` (DeepNorm), `_fill_attention` (shared 
 widths) and `_fill_relative_positions` (ALiBi of encoders).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -27,8 +28,8 @@ from mt.model.transformer import alignment_layer
 from mt.special_ids import BOS, EOS, UNK
 
 Array: TypeAlias = NDArray[np.float32]
-Linear: TypeAlias = tuple[Array, Array | None]
-"""Matrix [out in], and bias [out] or None."""
+Linear: TypeAlias = dict[str, Array]
+"""`weight` [out in], and `bias` [out] if there is one."""
 
 
 _ACTIVATIONS = {
@@ -140,6 +141,11 @@ class _Stack:
     positions: int
 
     @property
+    def head_width(self) -> int:
+        """Common width of the queries, keys and values of a head."""
+        return max(self.config.key_width, self.config.value_width)
+
+    @property
     def stream_scale(self) -> float:
         """Factor of the states between layers, relative to the original model.
 
@@ -154,8 +160,11 @@ class _Stack:
     def linear(self, name: str, *, reads_stream: bool) -> Linear:
         """Return matrix and bias; the matrix undoes the scale of the stream it reads."""
         scale = self.stream_scale if reads_stream else 1.0
-        matrix = (self.weights[f"{self.side}.{name}.weight"] / scale).astype(np.float32)
-        return matrix, self.weights.get(f"{self.side}.{name}.bias")
+        name = f"{self.side}.{name}"
+        linear = {"weight": (self.weights[f"{name}.weight"] / scale).astype(np.float32)}
+        if f"{name}.bias" in self.weights:
+            linear["bias"] = self.weights[f"{name}.bias"]
+        return linear
 
 
 def _fill_stack(spec: Any, stack: _Stack) -> None:
@@ -208,7 +217,7 @@ def _fill_relative_positions(spec: MultiHeadAttentionSpec, stack: _Stack, index:
         rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder
         for kind in ("keys", "values"):
             table = stack.weights[f"{tables}.layers.{index}.{kind}"]
-            wide = _pad(_pad(table, _head_width(config), axis=1), rows, axis=0)
+            wide = _pad(_pad(table, stack.head_width, axis=1), rows, axis=0)
             setattr(spec, f"relative_position_{kind}", wide)
     elif config.positional == "relative_bias":
         spec.relative_attention_bias = stack.weights[f"{tables}.table"]
@@ -237,45 +246,30 @@ def _fill_attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> N
     to the scores and, in the values, meet zeros of the output matrix.
     """
     config = stack.config
-    is_self = "self_attention" in name
-    shares = config.heads // config.key_heads
-    query = _split_heads(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
-    key = _split_heads(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
-    value = _split_heads(
-        stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares
-    )
     spec.queries_scale = np.float32(1 / (config.attention_temperature * config.key_width**0.5))
-    if is_self:
-        _fill_linear(spec.linear[0], _concatenate(query, key, value))
+    if "self_attention" in name:
+        parts = ("query", "key", "value")
+        _fill_linear(spec.linear[0], _project(stack, name, parts, reads_stream=True))
     else:
-        _fill_linear(spec.linear[0], query)
-        _fill_linear(spec.linear[1], _concatenate(key, value))
-    matrix, bias = stack.linear(f"{name}.output", reads_stream=False)
-    by_head = matrix.reshape(config.d_model, config.heads, config.value_width)
-    wide = _pad(by_head, _head_width(config), axis=2)
-    _fill_linear(spec.linear[-1], (wide.reshape(config.d_model, -1), bias))
+        _fill_linear(spec.linear[0], _project(stack, name, ("query",), reads_stream=True))
+        _fill_linear(spec.linear[1], _project(stack, name, ("key", "value"), reads_stream=False))
+    output = stack.linear(f"{name}.output", reads_stream=False)
+    by_head = output["weight"].reshape(config.d_model, config.heads, config.value_width)
+    wide = _pad(by_head, stack.head_width, axis=2).reshape(config.d_model, -1)
+    _fill_linear(spec.linear[-1], {**output, "weight": wide})
 
 
-def _head_width(config: ModelConfig) -> int:
-    return max(config.key_width, config.value_width)
-
-
-def _split_heads(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear:
-    """Return a projection to heads with each head repeated and padded to the common width."""
-    heads = config.heads // repeats
-
-    def widen(rows: Array) -> Array:
-        by_head = rows.reshape(heads, len(rows) // heads, *rows.shape[1:]).repeat(repeats, axis=0)
-        return _pad(by_head, _head_width(config), axis=1).reshape(-1, *rows.shape[1:])
-
-    matrix, bias = linear
-    return widen(matrix), None if bias is None else widen(bias)
-
-
-def _concatenate(*linears: Linear) -> Linear:
-    biases = [bias for _, bias in linears if bias is not None]
-    matrix = np.concatenate([matrix for matrix, _ in linears])
-    return matrix, np.concatenate(biases) if biases else None
+def _project(stack: _Stack, name: str, parts: Sequence[str], *, reads_stream: bool) -> Linear:
+    """Return one projection to the heads of some parts of an attention, such as keys and values."""
+    config = stack.config
+    joined: dict[str, list[Array]] = {}
+    for part in parts:
+        heads = config.heads if part == "query" else config.key_heads
+        for kind, rows in stack.linear(f"{name}.{part}", reads_stream=reads_stream).items():
+            by_head = rows.reshape(heads, -1, *rows.shape[1:]).repeat(config.heads // heads, axis=0)
+            wide = _pad(by_head, stack.head_width, axis=1).reshape(-1, *rows.shape[1:])
+            joined.setdefault(kind, []).append(wide)
+    return {kind: np.concatenate(arrays) for kind, arrays in joined.items()}
 
 
 def _pad(array: Array, size: int, *, axis: int) -> Array:
@@ -285,6 +279,5 @@ def _pad(array: Array, size: int, *, axis: int) -> Array:
 
 
 def _fill_linear(spec: LinearSpec, linear: Linear) -> None:
-    spec.weight, bias = linear
-    if bias is not None:
-        spec.bias = bias
+    for kind, array in linear.items():
+        setattr(spec, kind, array)

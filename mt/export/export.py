@@ -138,7 +138,8 @@ class Parity:
         Without a quantization the translations must be equal; with one it may cost little.
         """
         share, limit = self.identical / self.sentences, options.min_identical
-        if options.quantization == "none" and share < limit:
+        is_exact = options.quantization == "none"
+        if is_exact and share < limit:
             return (
                 f"{self.identical} of {self.sentences} lines have equal translations, {share:.1%}; "
                 f"at least {limit:.1%} are required"
@@ -147,16 +148,14 @@ class Parity:
         if before.bleu is None or before.chrf is None or after.bleu is None or after.chrf is None:
             return None
         bleu, chrf = round(before.bleu - after.bleu, 2), round(before.chrf - after.chrf, 2)
-        if options.quantization == "none":
-            if abs(after.bleu - before.bleu) < MAX_BLEU_DIFFERENCE:
-                return None
+        if is_exact and abs(after.bleu - before.bleu) >= MAX_BLEU_DIFFERENCE:
             return f"BLEU differs by {-bleu:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
-        if not limit or (bleu <= MAX_BLEU_COST and chrf <= MAX_CHRF_COST):
-            return None
-        return (
-            f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
-            f"{MAX_BLEU_COST} and {MAX_CHRF_COST}; `mt export --force` keeps it"
-        )
+        if not is_exact and limit and (bleu > MAX_BLEU_COST or chrf > MAX_CHRF_COST):
+            return (
+                f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
+                f"{MAX_BLEU_COST} and {MAX_CHRF_COST}; `mt export --force` keeps it"
+            )
+        return None
 
     def as_text(self) -> str:
         """Return a table of both models, the share of identical lines, and the worst lines."""
@@ -197,10 +196,9 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
     require_ctranslate2()
     from mt.export.ctranslate2 import write_model
 
-    finished, sample = begin_export(run, output, options, is_replaced=True)
+    finished, of_run, sample = begin_export(run, output, options, is_replaced=True)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    of_run = translate_plainly(finished, build_engine([finished], select_device(options.device)))
     config, positions = finished.config, count_positions(finished)
     quantization = options.quantization
     with open_aside(output) as folder:
@@ -244,11 +242,10 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
     translations are equal. Raises UserError before anything is written if the run cannot be
     exported, `output` exists, or there is no sample.
     """
-    finished, sample = begin_export(run, output, options)
-    decoding, device = finished.config.decoding, options.device
+    finished, of_run, sample = begin_export(run, output, options)
+    decoding = finished.config.decoding
     if (decoding.ensemble or decoding.adapter) and (reason := describe_unsupported(decoding)):
         raise UserError(reason)
-    of_run = translate_plainly(finished, build_engine([finished], select_device(device)))
     with open_aside(output) as temporary:
         folder, read_back = temporary / "model", temporary / "read_back"
         if finished.config.model.positional == "fairseq":
@@ -258,7 +255,7 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
             write_marian(finished, folder)
             import_marian(folder, read_back)
         exported = read_run(read_back)
-        engine = build_engine([exported], select_device(device))
+        engine = build_engine([exported], select_device(options.device))
         as_exported = replace(finished, tokenizer=exported.tokenizer)
         parity = compare(of_run, translate_plainly(as_exported, engine), sample)
         failure = parity.why_not_kept(options)
@@ -269,12 +266,13 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
 
 
 def begin_export(
-    run: Path, output: Path, options: ExportOptions, *, is_replaced: bool = False
-) -> tuple[FinishedRun, ParitySample]:
-    """Read a run and the lines of the proof: the first ones of a text, or of the valid split.
+    run: Path, output: Path, options: ExportOptions, *, is_replaced: bool = False, **keys: Any
+) -> tuple[FinishedRun, Translator, ParitySample]:
+    """Read a run, and the lines of the proof: the first ones of a text, or of the valid split.
 
-    Blank lines are skipped. Raises UserError if the run has not finished, there is no line, or none
-    with a reference to measure the cost of a quantization; and unless `output` is free, or with
+    The translator is that of the run for the proof, with further `keys` of `decoding`. Blank lines
+    are skipped. Raises UserError if the run has not finished, there is no line, or none with a
+    reference to measure the cost of a quantization; and unless `output` is free, or with
     `is_replaced` an earlier export, with or without its scores.
     """
     finished = read_run(run, overrides=["decoding.quantization=none"])
@@ -286,7 +284,9 @@ def begin_export(
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
     limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
-    return finished, _read_sample(finished, options, limit)
+    sample = _read_sample(finished, options, limit)
+    engine = build_engine([finished], select_device(options.device))
+    return finished, translate_plainly(finished, engine, **keys), sample
 
 
 def _read_sample(finished: FinishedRun, options: ExportOptions, limit: int) -> ParitySample:
@@ -376,16 +376,12 @@ def _check_earlier_export(output: Path) -> None:
     """Raise UserError if a path is in use, unless by an earlier export or an empty folder."""
     if not output.exists():
         return
-    is_filled = not output.is_dir() or any(output.iterdir())
-    if not output.name or (is_filled and not is_exported(output)):
+    names = [entry.name for entry in output.iterdir()] if output.is_dir() else [output.name]
+    if not output.name or (names and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
     written |= {"config.json", "README.md"}
-    foreign = [
-        entry.name
-        for entry in output.iterdir()
-        if entry.name not in written and not entry.name.endswith("_vocabulary.json")
-    ]
+    foreign = {name for name in names if not name.endswith("_vocabulary.json")} - written
     if foreign:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")
 

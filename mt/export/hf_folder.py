@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor
 
-from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
+from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from mt.config.data import NO_CORPUS, TextSource
 from mt.config.loading import dump_config
 from mt.data.tokenizer import write_models
@@ -106,25 +106,6 @@ class StackSettings(FolderSettings):
             return f"`d_model` {self.d_model} is odd or not a multiple of the attention heads"
         return None
 
-    def model(self, path: Path, **keys: str) -> ModelConfig:
-        """Return the shape of the model; `keys` are further ones of `model`.
-
-        Raises RunError, with the key, for a value of the folder `path` that is out of range.
-        """
-        values = {
-            "d_model": self.d_model,
-            "d_ff": self.encoder_ffn_dim,
-            "heads": self.encoder_attention_heads,
-            "encoder_layers": self.encoder_layers,
-            "decoder_layers": self.decoder_layers,
-            "feed_forward": self.activation_function.replace("silu", "swish"),
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "feed_forward_dropout": self.activation_dropout,
-            **keys,
-        }
-        return validate_values(values, ModelConfig, path / "config.json")
-
 
 class WeightsIndex(FolderSettings):
     """Index of several files of weights."""
@@ -133,7 +114,7 @@ class WeightsIndex(FolderSettings):
 
 
 class GenerationSettings(FolderSettings):
-    """Search settings, from generation_config.json or, in older folders, config.json."""
+    """Search settings, of generation_config.json."""
 
     num_beams: PositiveInt | None = None
     length_penalty: float | None = None
@@ -163,12 +144,6 @@ def read_settings(path: Path, kind: type[Settings], *, required: bool = True) ->
     if not required and not path.exists():
         return kind()
     return validate_values(read_json(path, Any), kind, path)
-
-
-def read_generation(path: Path) -> GenerationSettings:
-    """Read the search settings of a folder."""
-    file = path / "generation_config.json"
-    return read_settings(file if file.exists() else path / "config.json", GenerationSettings)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -216,58 +191,76 @@ def get_tensor(
     return tensor
 
 
-def make_data(source_language: str, target_language: str) -> DataConfig:
-    """Return the data of an imported run, which has languages but no corpora."""
-    no_corpus = TextSource(source=NO_CORPUS, target=NO_CORPUS)
-    return DataConfig(
-        source_language=source_language,
-        target_language=target_language,
-        train=no_corpus,
-        valid=no_corpus,
-    )
-
-
 def write_imported_run(
+    origin: Path,
     run: Path,
-    config: Config,
+    settings: StackSettings,
+    config: dict[str, dict[str, Any]],
+    *,
     vocabularies: dict[str, bytes],
     weights: dict[str, Tensor],
-    *,
-    longest_source: int,
-    origin: Path,
-) -> int:
-    """Write a finished run with SentencePiece models by file name; return its parameters."""
+) -> Imported:
+    """Write a finished run without corpora from the parts of a folder.
+
+    `config` are keys that `settings` do not determine, by section. `vocabularies` are SentencePiece
+    models by file name. Raises RunError, with the key, for a setting that is out of range.
+    """
+    shape = {
+        "d_model": settings.d_model,
+        "d_ff": settings.encoder_ffn_dim,
+        "heads": settings.encoder_attention_heads,
+        "encoder_layers": settings.encoder_layers,
+        "decoder_layers": settings.decoder_layers,
+        "feed_forward": settings.activation_function.replace("silu", "swish"),
+        "dropout": settings.dropout,
+        "attention_dropout": settings.attention_dropout,
+        "feed_forward_dropout": settings.activation_dropout,
+        **config["model"],
+    }
+    positions, no_corpus = (
+        settings.max_position_embeddings,
+        TextSource(source=NO_CORPUS, target=NO_CORPUS),
+    )
+    decoding, notes = read_search(origin, positions, config["decoding"])
+    whole = Config(
+        data=DataConfig(train=no_corpus, valid=no_corpus, **config["data"]),
+        tokenizer=TokenizerConfig(**config["tokenizer"]),
+        model=validate_values(shape, ModelConfig, origin / "config.json"),
+        decoding=decoding,
+    )
     with open_aside(run) as temporary:
         folder = RunFolder(temporary)
         tokenizer = write_models(folder.tokenizer, vocabularies)
+        sizes = tokenizer.source_size, tokenizer.target_size
         with torch.device("meta"):  # only names and shapes are compared
-            model = Transformer(
-                config.model,
-                source_vocabulary=tokenizer.source_size,
-                target_vocabulary=tokenizer.target_size,
-            )
+            model = Transformer(whole.model, source_vocabulary=sizes[0], target_vocabulary=sizes[1])
         load_parameters(model, weights, str(origin))
         save_tensors(weights, folder.weights)
-        write_text(folder.config, dump_config(config))
+        write_text(folder.config, dump_config(whole))
         write_description(
             temporary,
-            vocabularies=(tokenizer.source_size, tokenizer.target_size),
+            vocabularies=sizes,
             tokenizer=tokenizer.fingerprint,
-            longest_source=longest_source,
+            longest_source=positions,
             provenance=Provenance(f"imported from {origin}"),
         )
         put_in_place(temporary, run, is_new=True)
-    return sum(tensor.numel() for tensor in weights.values())
+    languages = f"{whole.data.source_language} to {whole.data.target_language}"
+    return Imported(languages, sum(tensor.numel() for tensor in weights.values()), notes)
 
 
-def convert_search(
-    generation: GenerationSettings, path: Path, *, positions: int, **others: str
+def read_search(
+    path: Path, positions: int, keys: dict[str, str]
 ) -> tuple[DecodingConfig, tuple[str, ...]]:
-    """Return the search settings, and notes on approximated ones; `others` are further keys.
+    """Return the search settings of a folder, and notes on approximated ones.
 
-    `positions` limits translations that the settings do not limit. Raises RunError, with the key,
-    for a value of the folder `path` that is out of range.
+    `positions` limits translations that the settings do not limit; `keys` are further ones of
+    `decoding`. Raises RunError, with the key, for a value that is out of range.
     """
+    file = path / "generation_config.json"
+    if not file.exists():  # older folders
+        file = path / "config.json"
+    generation = read_settings(file, GenerationSettings)
     beams = generation.num_beams or 1
     exponent = 1.0 if generation.length_penalty is None else generation.length_penalty
     exact = {0.0: "none", 1.0: "average"}
@@ -281,9 +274,9 @@ def convert_search(
         "max_length_ratio": 0.0,
         "max_length_extra": max(longest - 1, 1),
         "no_repeat_ngram": generation.no_repeat_ngram_size or None,
-        **others,
+        **keys,
     }
-    decoding = validate_values(values, DecodingConfig, path / "generation_config.json")
+    decoding = validate_values(values, DecodingConfig, file)
     if exponent in exact or beams == 1:
         return decoding, ()
     note = (
@@ -304,7 +297,7 @@ class TensorName:
     """Axis of size d_model that indexes the features of a state, or None."""
 
 
-def iterate_layer_tensors(model: ModelConfig) -> Iterator[TensorName]:
+def iterate_layer_tensors(model: ModelConfig | StackSettings) -> Iterator[TensorName]:
     """Yield every tensor of the layers of both stacks, biases included."""
     stacks = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
     layers = [(side, layer) for side, count in stacks for layer in range(count)]
@@ -338,6 +331,26 @@ def compute_exponent(decoding: DecodingConfig) -> float:
 def compute_alpha(exponent: float) -> float:
     """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `compute_exponent`."""
     return round(exponent / _RATE, 6)
+
+
+def find_other_key(model: ModelConfig, **supported: object) -> str | None:
+    """Return a key of a model that its Transformer in transformers does not have, or None.
+
+    `supported` are the values by key that differ between these Transformers.
+    """
+    if model.d_model % model.heads:
+        return f"`model.heads: {model.heads}`; it must divide `model.d_model`"
+    width = model.d_model // model.heads
+    supported |= {"norm": "layernorm", "attention_temperature": 1.0}
+    pairs = [(key, getattr(model, key), value) for key, value in supported.items()]
+    pairs.append(("kv_heads", model.key_heads, model.heads))
+    pairs += [("d_head", model.key_width, width), ("d_value", model.value_width, width)]
+    for key, value, expected in pairs:
+        if value != expected:
+            return f"`model.{key}: {value}`; only {expected} is possible"
+    if model.feed_forward not in ("relu", "gelu", "swish"):
+        return f"`model.feed_forward: {model.feed_forward}`; only relu, gelu or swish is possible"
+    return None
 
 
 def write_folder(

@@ -8,7 +8,7 @@ the token of its language, and a translation with that of the target language.
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from mt.config import Config, ModelConfig, TokenizerConfig
+from mt.config import ModelConfig
 from mt.config.data import language_of
 from mt.data.corpus_files import LineReader
 from mt.data.sentencepiece_model import (
@@ -31,24 +31,7 @@ from mt.data.sentencepiece_model import (
 from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary
 from mt.decoding.load import FinishedRun
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
-from mt.export.hf_folder import (
-    DECODER_EMBEDDING,
-    ENCODER_EMBEDDING,
-    LM_HEAD,
-    SHARED,
-    FolderSettings,
-    Imported,
-    StackSettings,
-    convert_search,
-    get_tensor,
-    iterate_layer_tensors,
-    make_data,
-    read_generation,
-    read_settings,
-    read_weights,
-    write_folder,
-    write_imported_run,
-)
+from mt.export import hf_folder as hf
 from mt.files import read_bytes, read_json, require_file, write_json
 from mt.languages import base_language, describe_country
 from mt.runs import LARGEST_MODEL
@@ -73,7 +56,8 @@ MASK = "<mask>"
 _ROW = "<row "
 """Start of the token of a row of the embedding that the tokenizer does not use."""
 _ROLES = ("bos", "pad", "eos", "unk")
-_SIZES = {"d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "feed_forward"}
+_FORM: dict[str, object] = {"positional": "fairseq", "decoder_start": "eos", "residual": "pre"}
+"""Keys of `model` with one value in M2M-100."""
 
 
 def import_m2m100(
@@ -84,7 +68,7 @@ def import_m2m100(
     target: str | None = None,
     languages: Sequence[str] = (),
     samples: Sequence[Path] = (),
-) -> Imported:
+) -> hf.Imported:
     """Write the model in the folder `path` as the finished run `run`.
 
     `source` and `target` are language codes; by default those of the folder. With `languages`, only
@@ -107,32 +91,40 @@ def import_m2m100(
         if missing := [tag for tag in tags if tag not in kept_tags]:
             raise UserError(f"--languages lacks {listed(missing)}, a language of the translation")
         ids = folder.find_used_tokens(kept_tags, samples)
-    positions = folder.settings.max_position_embeddings
-    tag_keys = {"tag": tags[0], "target_tag": tags[1]}
-    decoding, notes = convert_search(read_generation(path), path, positions=positions, **tag_keys)
-    model = folder.settings.model(path, positional="fairseq", decoder_start="eos", residual="pre")
-    direction = str(language_of(tags[0])), str(language_of(tags[1]))
-    algorithm: Literal["bpe", "unigram"] = "bpe" if is_bpe(folder.spm) else "unigram"
-    model_tags = tuple(filter(is_language, (folder.tokens[row][0] for row in ids)))
-    tokens = TokenizerConfig(algorithm=algorithm, tags=model_tags)
-    config = Config(data=make_data(*direction), tokenizer=tokens, model=model, decoding=decoding)
-    spm = {TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT: folder.build_spm(ids)}
+    config: dict[str, dict[str, Any]] = {
+        "data": {
+            "source_language": str(language_of(tags[0])),
+            "target_language": str(language_of(tags[1])),
+        },
+        "tokenizer": {
+            "algorithm": "bpe" if is_bpe(folder.spm) else "unigram",
+            "tags": tuple(filter(is_language, (folder.tokens[row][0] for row in ids))),
+        },
+        "model": _FORM,
+        "decoding": {"tag": tags[0], "target_tag": tags[1]},
+    }
     special = [SPECIAL_ORDER.index(special_id) for special_id in sorted(SPECIAL_ORDER)]
-    theirs = {**folder.weights, SHARED: folder.weights[SHARED][[*special, *ids]]}
-    names = map_tensor_names(model)
-    weights = {ours: get_tensor(theirs, names[ours], path) for ours in names}
-    parameters = write_imported_run(
-        run, config, spm, weights, longest_source=positions, origin=path
+    theirs = {**folder.weights, hf.SHARED: folder.weights[hf.SHARED][[*special, *ids]]}
+    names = map_tensor_names(folder.settings).items()
+    imported = hf.write_imported_run(
+        path,
+        run,
+        folder.settings,
+        config,
+        vocabularies={
+            TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT: folder.build_spm(ids)
+        },
+        weights={ours: hf.get_tensor(theirs, name, path) for ours, name in names},
     )
-    notes = (*folder.notes, *notes)
+    notes = (*folder.notes, *imported.notes)
     if languages:
         before, after = len(folder.tokens), FIRST_TEXT + len(ids)
-        full = parameters + (before - after) * folder.settings.d_model
+        full = imported.parameters + (before - after) * folder.settings.d_model
         notes = (*notes, f"{before:,} tokens, {full:,} parameters; kept: {after:,} tokens")
-    return Imported(" to ".join(direction), parameters, notes)
+    return replace(imported, notes=notes)
 
 
-class M2M100Settings(StackSettings):
+class M2M100Settings(hf.StackSettings):
     """Keys of config.json that determine the model, with the defaults of transformers."""
 
     model_type: Literal["m2m_100"]
@@ -144,7 +136,7 @@ class M2M100Settings(StackSettings):
     decoder_start_token_id: Literal[2]
 
 
-class AddedToken(FolderSettings):
+class AddedToken(hf.FolderSettings):
     """Token of tokenizer.json or tokenizer_config.json that is not from the model of the text."""
 
     id: int = 0
@@ -152,27 +144,18 @@ class AddedToken(FolderSettings):
     special: bool = True
 
 
-class M2M100TokenizerSettings(FolderSettings):
-    """Keys of tokenizer_config.json and special_tokens_map.json."""
+class M2M100TokenizerSettings(hf.FolderSettings):
+    """Keys of tokenizer_config.json."""
 
     src_lang: str | None = None
     tgt_lang: str | None = None
     language_codes: Literal["m2m100", "wmt21"] = "m2m100"
     legacy_behaviour: bool = False
     """True for sources that end with EOS and the language, instead of beginning with it."""
-    additional_special_tokens: tuple[Any, ...] | None = None
-    extra_special_tokens: Any = None
     added_tokens_decoder: dict[int, AddedToken] = Field(default_factory=dict)
 
-    @property
-    def special_tokens(self) -> list[str]:
-        """Further special tokens in the order of their ids."""
-        extra = self.extra_special_tokens
-        named = self.additional_special_tokens or (extra if isinstance(extra, list) else ())
-        return [str(token.get("content") if isinstance(token, dict) else token) for token in named]
 
-
-class TokenizerModel(FolderSettings):
+class TokenizerModel(hf.FolderSettings):
     """Model of tokenizer.json."""
 
     vocab: dict[str, int] | list[tuple[str, float]] = Field(default_factory=dict)
@@ -185,7 +168,7 @@ class TokenizerModel(FolderSettings):
         return {text: row for row, (text, _) in enumerate(self.vocab)}
 
 
-class TokenizerFile(FolderSettings):
+class TokenizerFile(hf.FolderSettings):
     """Keys of tokenizer.json."""
 
     added_tokens: tuple[AddedToken, ...] = ()
@@ -204,18 +187,15 @@ class M2M100Folder:
     """Text and SentencePiece message of each id."""
     weights: dict[str, Tensor]
     """Weights; the embedding matrix is `model.shared.weight`."""
+    languages: dict[str, str]
+    """Language tokens by code."""
     notes: tuple[str, ...]
-
-    @property
-    def languages(self) -> list[str]:
-        """Language tokens."""
-        return [text for text, _ in self.tokens if is_language(text)]
 
     def language(self, code: str | None, option: str) -> str:
         """Return the token of a language; raise UserError if the model has none for `code`."""
         if code is None:
             raise UserError(f"{self.path}: names no language; give {option} CODE")
-        known = {tag.strip("_"): tag for tag in self.languages}
+        known = self.languages
         if code.strip("_") in known:
             return known[code.strip("_")]
         if message := describe_country(code):
@@ -282,16 +262,16 @@ def _split_merges(text: str, scores: dict[str, float]) -> Iterator[str]:
 
 def read_m2m100_folder(path: Path) -> M2M100Folder:
     """Read a folder; raise RunError if a file is missing or damaged."""
-    settings = read_settings(path / "config.json", M2M100Settings)
+    settings = hf.read_settings(path / "config.json", M2M100Settings)
     if reason := settings.unsupported_key():
         raise RunError(f"{path}: {reason}")
-    weights = read_weights(path)
-    shared = (SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD)
-    embedding = next((name for name in shared if name in weights), SHARED)
+    weights = hf.read_weights(path)
+    shared = (hf.SHARED, hf.ENCODER_EMBEDDING, hf.DECODER_EMBEDDING, hf.LM_HEAD)
+    embedding = next((name for name in shared if name in weights), hf.SHARED)
     # Before a token is made for each row of config.json.
     shape = settings.vocab_size, settings.d_model
-    weights[SHARED] = get_tensor(weights, embedding, path, shape=shape)
-    tokenizer = read_settings(
+    weights[hf.SHARED] = hf.get_tensor(weights, embedding, path, shape=shape)
+    tokenizer = hf.read_settings(
         path / "tokenizer_config.json", M2M100TokenizerSettings, required=False
     )
     if not (path / SPM_FILE).exists():
@@ -325,7 +305,7 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
         ids = entries
     else:
         ids |= {text: index for index, text in enumerate(texts, start=FIRST_TEXT)}
-    listing = read_settings(path / "tokenizer.json", TokenizerFile, required=False)
+    listing = hf.read_settings(path / "tokenizer.json", TokenizerFile, required=False)
     for text, row in listing.model.ids.items():
         if ids.get(text, row) != row:
             raise RunError(
@@ -348,21 +328,19 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
         (text, texts[text] if text in texts and text not in added else encode_token(text, CONTROL))
         for text in names
     ]
-    folder = M2M100Folder(path, settings, tokenizer, spm, messages, weights, notes)
-    if not folder.languages:
-        raise RunError(f"{path}: tokenizer_config.json and the files beside it name no language")
-    return folder
+    languages = {text.strip("_"): text for text in names if is_language(text)}
+    if not languages:
+        raise RunError(f"{path}: tokenizer.json and tokenizer_config.json name no language")
+    return M2M100Folder(path, settings, tokenizer, spm, messages, weights, languages, notes)
 
 
 def _read_added_tokens(
     path: Path, tokenizer: M2M100TokenizerSettings, listing: TokenizerFile, ids: dict[str, int]
 ) -> dict[str, int]:
-    """Return the ids of language and mask tokens.
+    """Return the ids of language and mask tokens, by tokenizer.json or tokenizer_config.json.
 
-    The first of these files that has ids counts: tokenizer.json, tokenizer_config.json,
-    added_tokens.json. Without ids, languages follow the other tokens, in the order of the list of
-    special tokens or, for M2M-100, of transformers; the mask token is the last one. Raises RunError
-    for added tokens that are text.
+    The languages of M2M-100 follow the other tokens in the order that transformers fixes. Raises
+    RunError for added tokens that are text.
     """
     tokens = {token.id: token for token in listing.added_tokens}
     if not any(is_language(token.content) for token in tokens.values()):
@@ -377,19 +355,10 @@ def _read_added_tokens(
             "reads models whose added tokens are special"
         )
     added = {token.content: row for row, token in tokens.items()}
-    if not any(map(is_language, added)) and (path / "added_tokens.json").exists():
-        added = read_json(path / "added_tokens.json", dict[str, int])
-    if any(map(is_language, added)):
-        return {text: row for text, row in added.items() if text not in SPECIAL.values()}
-    if (path / VOCABULARY_FILE).exists():
+    if (path / VOCABULARY_FILE).exists() and not any(map(is_language, added)):
         names = [f"__{code}__" for code in CODES[tokenizer.language_codes]]
-    else:
-        others = path / "special_tokens_map.json"
-        map_of_others = read_settings(others, M2M100TokenizerSettings, required=False)
-        special = tokenizer.special_tokens or map_of_others.special_tokens
-        names = [text for text in special if text not in {*ids, MASK}]
-        names = [*names, MASK] if names else []
-    return {text: row for row, text in enumerate(names, start=max(ids.values()) + 1)}
+        return {text: row for row, text in enumerate(names, start=max(ids.values()) + 1)}
+    return {text: row for text, row in added.items() if text not in SPECIAL.values()}
 
 
 def is_language(token: str) -> bool:
@@ -397,27 +366,15 @@ def is_language(token: str) -> bool:
     return _LANGUAGE.fullmatch(token) is not None
 
 
-def map_tensor_names(model: ModelConfig) -> dict[str, str]:
+def map_tensor_names(model: ModelConfig | hf.StackSettings) -> dict[str, str]:
     """Return the name in transformers of each parameter."""
     norms = {
         f"{side}_norm.{kind}": f"model.{side}.layer_norm.{kind}"
         for side in ("encoder", "decoder")
         for kind in ("weight", "bias")
     }
-    layers = {tensor.ours: tensor.theirs for tensor in iterate_layer_tensors(model)}
-    return {"target_embedding.weight": SHARED, **norms, **layers}
-
-
-def why_not_m2m100(model: ModelConfig) -> str | None:
-    """Return the key that M2M-100 cannot express, or None."""
-    plain = ModelConfig(positional="fairseq", decoder_start="eos", residual="pre")
-    for key in ModelConfig.model_fields:
-        value, expected = getattr(model, key), getattr(plain, key)
-        if key not in _SIZES and "dropout" not in key and value != expected:
-            return f"`model.{key}: {value}`; M2M-100 has {expected}"
-    if model.feed_forward not in ("relu", "gelu", "swish"):
-        return f"`model.feed_forward: {model.feed_forward}`; M2M-100 has relu, gelu or swish"
-    return None
+    layers = {tensor.ours: tensor.theirs for tensor in hf.iterate_layer_tensors(model)}
+    return {"target_embedding.weight": hf.SHARED, **norms, **layers}
 
 
 def write_m2m100(finished: FinishedRun, folder: Path) -> None:
@@ -427,7 +384,8 @@ def write_m2m100(finished: FinishedRun, folder: Path) -> None:
     are those of the run, in fp32. Raises UserError before anything is written if the model has
     another form or the run has no language tokens.
     """
-    if reason := why_not_m2m100(finished.config.model):
+    shared = {"tie_embeddings": "all", "bias": True}
+    if reason := hf.find_other_key(finished.config.model, **_FORM, **shared):
         raise UserError(f"M2M-100 cannot express {reason}")
     tags = [str(tag) for tag in finished.config.split_tags("valid").values() if tag]
     if len(tags) < 2:
@@ -500,8 +458,8 @@ def write_m2m100(finished: FinishedRun, folder: Path) -> None:
     }
     tensors = map_tensor_names(finished.config.model).items()
     weights = {theirs: finished.weights[ours] for ours, theirs in tensors}
-    weights[SHARED] = weights[SHARED][order]
-    write_folder(finished, folder, weights, settings)
+    weights[hf.SHARED] = weights[hf.SHARED][order]
+    hf.write_folder(finished, folder, weights, settings)
     if code is not None:
         vocabulary = {name: index for index, name in enumerate(names[:after_entries])}
         write_json(folder / VOCABULARY_FILE, vocabulary)

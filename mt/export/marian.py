@@ -14,7 +14,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from mt.config import Config, ModelConfig, TokenizerConfig
+from mt.config import ModelConfig
 from mt.config.data import language_of
 from mt.data.normalization import list_rules, normalize_source, normalize_target
 from mt.data.sentencepiece_model import (
@@ -31,41 +31,11 @@ from mt.data.tokenizer import SOURCE as SOURCE_FILE
 from mt.data.tokenizer import TARGET as TARGET_FILE
 from mt.decoding.load import FinishedRun
 from mt.errors import RunError, UserError, listed
-from mt.export.hf_folder import (
-    DECODER_EMBEDDING,
-    ENCODER_EMBEDDING,
-    LM_HEAD,
-    LOGITS_BIAS,
-    SHARED,
-    FolderSettings,
-    Imported,
-    StackSettings,
-    convert_search,
-    count_beams,
-    count_positions,
-    get_tensor,
-    iterate_layer_tensors,
-    make_data,
-    read_generation,
-    read_settings,
-    read_weights,
-    write_folder,
-    write_imported_run,
-)
+from mt.export import hf_folder as hf
 from mt.files import read_bytes, read_json, write_json
 from mt.languages import base_language, describe_country
 from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
-
-_FIXED = {
-    "positional": ("sinusoidal",),
-    "decoder_start": ("bos",),
-    "norm": ("layernorm",),
-    "residual": ("post",),
-    "feed_forward": ("relu", "gelu", "swish"),
-    "attention_temperature": (1.0,),
-}
-"""Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
@@ -73,20 +43,8 @@ def why_not_marian(model: ModelConfig) -> str | None:
 
     Any tying of embeddings and models without biases can be expressed.
     """
-    for key, supported in _FIXED.items():
-        if (value := getattr(model, key)) not in supported:
-            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, supported))}"
-    if model.d_model % model.heads:
-        return f"`model.heads: {model.heads}`; in Marian it must divide `model.d_model`"
-    width = model.d_model // model.heads
-    for key, value, expected in (
-        ("kv_heads", model.key_heads, model.heads),
-        ("d_head", model.key_width, width),
-        ("d_value", model.value_width, width),
-    ):
-        if value != expected:
-            return f"`model.{key}: {value}`; Marian supports {expected} (CTranslate2 any)"
-    return None
+    # DeepNorm cannot be expressed, because the ε of its first norm would differ.
+    return hf.find_other_key(model, positional="sinusoidal", decoder_start="bos", residual="post")
 
 
 def write_marian(finished: FinishedRun, folder: Path) -> None:
@@ -124,7 +82,7 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
             "static_position_embeddings": True,
             **ids,
             # Overrides the 4 beams of the translation pipeline of transformers 4.
-            "task_specific_params": {task: {"num_beams": count_beams(finished.config.decoding)}},
+            "task_specific_params": {task: {"num_beams": hf.count_beams(finished.config.decoding)}},
         },
         "tokenizer_config.json": {
             "tokenizer_class": "MarianTokenizer",
@@ -135,13 +93,13 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
             "unk_token": unk,
             "bos_token": bos,
             "eos_token": eos,
-            "model_max_length": count_positions(finished),
+            "model_max_length": hf.count_positions(finished),
             # Keep `</s>` in a text as text, and spaces before full stops.
             "split_special_tokens": True,
             "clean_up_tokenization_spaces": False,
         },
     }
-    write_folder(finished, folder, convert_tensors(finished.weights, model), settings)
+    hf.write_folder(finished, folder, convert_tensors(finished.weights, model), settings)
     target_ids = "target_vocab.json" if separate else "vocab.json"
     for name, file, vocabulary, normalize in (
         ("source.spm", "vocab.json", tokenizer.source, normalize_source),
@@ -161,14 +119,14 @@ SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "
 def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
     """Return the weights of a run under Marian's names; missing biases are zero."""
     if model.tie_embeddings == "all":
-        names = {SHARED: TARGET}
+        names = {hf.SHARED: TARGET}
     else:
-        names = {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET}
+        names = {hf.ENCODER_EMBEDDING: SOURCE, hf.DECODER_EMBEDDING: TARGET}
         if model.tie_embeddings == "none":
-            names[LM_HEAD] = OUTPUT
+            names[hf.LM_HEAD] = OUTPUT
     converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
-    converted[LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
-    for name in iterate_layer_tensors(model):
+    converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
+    for name in hf.iterate_layer_tensors(model):
         tensor = weights.get(name.ours)
         if tensor is None:  # `model.bias: false`
             tensor = torch.zeros(len(weights[name.ours.removesuffix("bias") + "weight"]))
@@ -188,7 +146,7 @@ def put_sines_first(tensor: Tensor, axis: int | None, *, back: bool = False) -> 
     return tensor.index_select(axis, order.argsort() if back else order)
 
 
-class MarianSettings(StackSettings):
+class MarianSettings(hf.StackSettings):
     """Keys of config.json that determine the model, with the defaults of transformers."""
 
     model_type: Literal["marian"]
@@ -196,13 +154,8 @@ class MarianSettings(StackSettings):
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
 
-    @property
-    def target_rows(self) -> int:
-        """Rows of the decoder's embedding and of the output matrix."""
-        return self.decoder_vocab_size or self.vocab_size
 
-
-class MarianTokenizerSettings(FolderSettings):
+class MarianTokenizerSettings(hf.FolderSettings):
     """Keys of tokenizer_config.json, which old folders lack."""
 
     source_lang: str | None = None
@@ -213,7 +166,7 @@ class MarianTokenizerSettings(FolderSettings):
 
 def import_marian(
     path: Path, run: Path, *, source: str | None = None, target: str | None = None
-) -> Imported:
+) -> hf.Imported:
     """Write the Marian model in the folder `path` as the finished run `run`.
 
     `source` and `target` are its languages, if the folder does not name them.
@@ -223,55 +176,46 @@ def import_marian(
     """
     if run.exists():
         raise RunError(f"{run}: exists already; name a new folder")
-    settings = read_settings(path / "config.json", MarianSettings)
+    settings = hf.read_settings(path / "config.json", MarianSettings)
     if reason := settings.unsupported_key():
         raise RunError(f"{path}: {reason}")
-    tokenizer = read_settings(
+    tokenizer = hf.read_settings(
         path / "tokenizer_config.json", MarianTokenizerSettings, required=False
     )
     languages = (
         _choose_language(path, tokenizer.source_lang, source, "--source-language"),
         _choose_language(path, tokenizer.target_lang, target, "--target-language"),
     )
-    positions, count = settings.max_position_embeddings, settings.target_rows
-    decoding, notes = convert_search(read_generation(path), path, positions=positions)
-    model = settings.model(path, tie_embeddings="none")
-    stored = read_weights(path)
+    stored = hf.read_weights(path)
     tables = find_tables(stored, settings, path)  # before a token is made for each row
     target_ids = "target_vocab.json" if tokenizer.separate_vocabs else "vocab.json"
-    spm, rows = {}, []
-    for file, name, ids_file, build in (
-        (SOURCE_FILE, "source.spm", "vocab.json", build_source_vocabulary),
-        (TARGET_FILE, "target.spm", target_ids, build_target_vocabulary),
-    ):
+    start, unk, sides = settings.decoder_start_token_id, tokenizer.unk_token, []
+    for file, ids_file in (("source.spm", "vocab.json"), ("target.spm", target_ids)):
         ids = read_json(path / ids_file, dict[str, NonNegativeInt])
-        if tokenizer.unk_token not in ids:
-            raise RunError(f"{path / ids_file}: damaged, or lacks `{tokenizer.unk_token}`")
-        unk, start = ids[tokenizer.unk_token], settings.decoder_start_token_id
-        special = [settings.pad_token_id, unk, start, settings.eos_token_id]
-        try:
-            content = read_bytes(path / name, limit=LARGEST_MODEL)
-            spm[file], side_rows = build(content, ids, special, count)
-        except ValueError as error:
-            raise RunError(f"{path / name}: {error}") from error
-        rows.append(side_rows)
-    if max(rows[0]) >= settings.vocab_size or max(rows[1]) >= count:
+        if unk not in ids:
+            raise RunError(f"{path / ids_file}: damaged, or lacks `{unk}`")
+        special = [settings.pad_token_id, ids[unk], start, settings.eos_token_id]
+        sides.append((read_bytes(path / file, limit=LARGEST_MODEL), ids, special))
+    try:
+        source_spm, source_rows = build_source_vocabulary(*sides[0])
+        target_spm, target_rows = build_target_vocabulary(*sides[1], count=len(tables[1]))
+    except ValueError as error:
+        raise RunError(f"{path}: source.spm or target.spm: {error}") from error
+    if max(source_rows) >= len(tables[0]) or max(target_rows) >= len(tables[1]):
         raise RunError(f"{path}: vocab.json has more ids than the model has rows")
-    weights = convert_weights(stored, tables, settings, rows, path)
-    config = Config(
-        data=make_data(*languages),
-        tokenizer=TokenizerConfig(vocabulary="separate"),
-        model=model,
-        decoding=decoding,
-    )
-    parameters = write_imported_run(
-        run, config, spm, weights, longest_source=positions, origin=path
-    )
-    return Imported("-".join(languages), parameters, notes)
+    config = {
+        "data": {"source_language": languages[0], "target_language": languages[1]},
+        "tokenizer": {"vocabulary": "separate"},
+        "model": {"tie_embeddings": "none"},
+        "decoding": {},
+    }
+    weights = convert_weights(stored, tables, settings, (source_rows, target_rows), path)
+    spm = {SOURCE_FILE: source_spm, TARGET_FILE: target_spm}
+    return hf.write_imported_run(path, run, settings, config, vocabularies=spm, weights=weights)
 
 
 def build_source_vocabulary(
-    model: bytes, ids: dict[str, int], special: list[int], _: int
+    model: bytes, ids: dict[str, int], special: list[int]
 ) -> tuple[bytes, list[int]]:
     """Return a SentencePiece model with this project's special ids, and Marian's row of each id.
 
@@ -289,7 +233,7 @@ def build_source_vocabulary(
 
 
 def build_target_vocabulary(
-    model: bytes, ids: dict[str, int], special: list[int], count: int
+    model: bytes, ids: dict[str, int], special: list[int], *, count: int
 ) -> tuple[bytes, list[int]]:
     """Return a SentencePiece model of all `count` rows of Marian, and the row of each id.
 
@@ -327,13 +271,14 @@ def find_tables(
     def find(name: str, rows: int) -> Tensor:
         # With `tie_word_embeddings: false`, transformers 4 still shares the embedding between the
         # sides and writes no other; transformers 5 shares nothing.
-        is_shared = name != LM_HEAD and shares and (ties or name not in weights)
+        is_shared = name != hf.LM_HEAD and shares and (ties or name not in weights)
         shape = (rows, settings.d_model)
-        return get_tensor(weights, SHARED if is_shared else name, path, shape=shape)
+        return hf.get_tensor(weights, hf.SHARED if is_shared else name, path, shape=shape)
 
-    source = find(ENCODER_EMBEDDING, settings.vocab_size)
-    target = find(DECODER_EMBEDDING, settings.target_rows)
-    return source, target, target if ties else find(LM_HEAD, settings.target_rows)
+    target_rows = settings.decoder_vocab_size or settings.vocab_size
+    source = find(hf.ENCODER_EMBEDDING, settings.vocab_size)
+    target = find(hf.DECODER_EMBEDDING, target_rows)
+    return source, target, target if ties else find(hf.LM_HEAD, target_rows)
 
 
 def convert_weights(
@@ -348,10 +293,10 @@ def convert_weights(
     Raises RunError if a tensor of the folder `path` is missing.
     """
     (encoder, decoder, head), (source_rows, target_rows) = tables, rows
-    bias = weights.get(LOGITS_BIAS, torch.zeros(1, len(head)))[0]
+    bias = weights.get(hf.LOGITS_BIAS, torch.zeros(1, len(head)))[0]
     last = f"model.decoder.layers.{settings.decoder_layers - 1}.final_layer_norm"
-    gain = get_tensor(weights, f"{last}.weight", path)
-    shift = get_tensor(weights, f"{last}.bias", path)
+    gain = hf.get_tensor(weights, f"{last}.weight", path)
+    shift = hf.get_tensor(weights, f"{last}.bias", path)
     if bool((gain == 0).any()):
         raise RunError(f"{path}: the decoder's last norm has a gain of zero")
     output = absorb_bias(head, bias, gain=gain, shift=shift)[target_rows]
@@ -364,10 +309,10 @@ def convert_weights(
         TARGET: put_sines_first(scale * decoder[target_rows], 1, back=True),
         OUTPUT: put_sines_first(output, 1, back=True),
     }
-    for name in iterate_layer_tensors(settings.model(path)):
+    for name in hf.iterate_layer_tensors(settings):
         # `absorb_bias` replaces the shift of the last norm.
         is_last = name.theirs == f"{last}.bias"
-        tensor = gain if is_last else get_tensor(weights, name.theirs, path)
+        tensor = gain if is_last else hf.get_tensor(weights, name.theirs, path)
         converted[name.ours] = put_sines_first(tensor, name.states_axis, back=True)
     return converted
 

@@ -165,7 +165,7 @@ def test_unsupported_models_are_refused_before_writing(
 ) -> None:
     run, (key, value) = read_run(finished_run), next(iter(change.items()))
     config = run.config.changed(model=SMALL.changed(**change))
-    with pytest.raises(UserError, match=f"^Marian cannot express `model.{key}: {value}`"):
+    with pytest.raises(UserError, match=f"`model.{key}: {value}`"):
         write_marian(replace(run, config=config), tmp_path / "marian")
     assert not (tmp_path / "marian").exists()
 
