@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from mt.decoding.alignment import Link
 from mt.decoding.translator import Translation, Translator
-from mt.serving.batching import (
-    Batcher,
-    LineOptions,
-)
+from mt.serving.batching import Batcher, LineOptions
 from mt.serving.requests import Metrics
 
 Build = Callable[..., Translator]
