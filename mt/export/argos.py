@@ -13,7 +13,6 @@ from mt.config.data import TERM_TAGS
 from mt.data.normalization import list_rules, normalize_source
 from mt.data.sentencepiece_model import with_rules
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
-from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
 from mt.export.export import (
     MIN_IDENTICAL,
@@ -73,7 +72,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         raise UserError(f"{output}: name a file {SUFFIX}")
     if options.sample:
         require_regular_file(options.sample)
-    finished, lines = begin_export(run, output, options)
+    finished, _, sample = begin_export(run, output, options)
     data, tokenizer = finished.config.data, finished.tokenizer
     codes = find_code(data.source_language), find_code(data.target_language)
     if codes[0] == codes[1]:
@@ -85,8 +84,29 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         result = export_ctranslate2(run, exported, options)
         if result.failure is not None:
             return result
-        _write_package(finished, exported, package)
-        translations, expected = _translate(package, exported, tokenizer, lines.lines)
+        model = package / "model"
+        model.mkdir(parents=True)
+        for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
+            shutil.copyfile(path, model / path.name)
+        # Argos Translate gives the tokens of the text alone.
+        settings = read_json(model / "config.json", dict[str, Any])
+        write_json(model / "config.json", {**settings, "add_source_eos": True})
+        spm: bytes = tokenizer.source.processor.serialized_model_proto()
+        if tokenizer.source.is_normal:
+            spm = with_rules(spm, list_rules(normalize_source))
+        (package / "sentencepiece.model").write_bytes(spm)
+        names = [_NAMES.get(code, language_name(code)) for code in codes]
+        metadata = {
+            "package_version": _PACKAGE_VERSION,
+            "argos_version": _ARGOS_VERSION,
+            "from_code": codes[0],
+            "from_name": names[0],
+            "to_code": codes[1],
+            "to_name": names[1],
+            "type": "translate",
+        }
+        write_json(package / "metadata.json", metadata)
+        translations, expected = _translate(package, exported, tokenizer, sample.lines)
         same = sum(map(str.__eq__, translations, expected))
         if same < MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
@@ -95,31 +115,10 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
             for path in sorted(package.rglob("*")):
                 archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
     note = f"in Argos Translate: {same} of {len(expected)} lines as in its search by the run"
-    if lines.references is not None:
-        scores = evaluate_sample(translations, lines.references, lines)
+    if sample.references is not None:
+        scores = evaluate_sample(translations, sample.references, sample)
         note += f", BLEU {scores.bleu.value:.2f}, chrF2 {scores.chrf.value:.2f}"
     return replace(result, note=note)
-
-
-def _write_package(finished: FinishedRun, exported: Path, package: Path) -> None:
-    """Write the contents of a package: metadata, model and the tokenizer of the source."""
-    data, vocabulary = finished.config.data, finished.tokenizer.source
-    model = package / "model"
-    model.mkdir(parents=True)
-    for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
-        shutil.copyfile(path, model / path.name)
-    # Argos Translate gives the tokens of the text alone.
-    settings = read_json(model / "config.json", dict[str, Any])
-    write_json(model / "config.json", {**settings, "add_source_eos": True})
-    content: bytes = vocabulary.processor.serialized_model_proto()
-    if vocabulary.is_normal:
-        content = with_rules(content, list_rules(normalize_source))
-    (package / "sentencepiece.model").write_bytes(content)
-    record = {"package_version": _PACKAGE_VERSION, "argos_version": _ARGOS_VERSION}
-    for side, language in (("from", data.source_language), ("to", data.target_language)):
-        code = find_code(language)
-        record |= {f"{side}_code": code, f"{side}_name": _NAMES.get(code, language_name(code))}
-    write_json(package / "metadata.json", {**record, "type": "translate"})
 
 
 def _translate(
