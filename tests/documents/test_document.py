@@ -11,7 +11,7 @@ import pytest
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.documents.document import DocumentJob, read_document, translate_document, translate_texts
-from mt.documents.segments import DocumentText, Format, Options, TranslatedLine
+from mt.documents.segments import Format, Options, TranslatedLine
 from mt.errors import DataError, UserError
 from mt.special_ids import EOS
 from tests.decoding.fakes import UpperCase, build_translator, text_of
@@ -218,17 +218,14 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
     random = Random(1)
     translator = build_translator(Collapsing(), longest=100, split_sentences="on")
     options = Options("file", "en", "en")
-
-    def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-        return (
-            TranslatedLine(line.text) for line, _ in translate_texts(translator, texts, options)
-        )
-
     for _ in range(count):
         text = _plain_text(random)
         document = read_document(text.encode(), "text", "file")
         items = document.read_items(options)
-        assert b"".join(document.translate(items, translate)).decode() == text.upper()
+        texts = [text for item in items for text in item.texts]
+        lines = translate_texts(translator, texts, options)
+        translated = document.translate(items, (TranslatedLine(line.text) for line, _ in lines))
+        assert b"".join(translated).decode() == text.upper()
 
 
 def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
-from operator import attrgetter
 from random import Random
 from time import process_time
 
@@ -19,7 +18,6 @@ from markdown_it.token import Token
 from mt.decoding.alignment import Link
 from mt.documents.document import read_document
 from mt.documents.segments import (
-    DocumentText,
     Format,
     Options,
     Replacement,
@@ -435,15 +433,14 @@ def test_markup_of_strings_keeps_its_order_with_any_alignment(parts: list[str]) 
     record = json.dumps({"t": "A dog " + " ran ".join(parts) + " home"}).encode()
     document, random = read_document(record, "jsonl", "file"), Random(5)
     items = document.read_items(Options("file", "en", "de", "t"))
+    texts = [text.text for item in items for text in item.texts]
     for _ in range(20):
-
-        def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-            for text in map(attrgetter("text"), texts):
-                places = [random.sample(range(len(text) + 1), 4) for _ in range(5)]
-                links = [Link((a, a + 2), (b, b + 2)) for a, b, *_ in places]
-                yield TranslatedLine(" ".join(reversed(text.split())), links)
-
-        result = b"".join(document.translate(items, translate)).decode()
+        lines = []
+        for text in texts:
+            places = [random.sample(range(len(text) + 1), 4) for _ in range(5)]
+            links = [Link((a, a + 2), (b, b + 2)) for a, b, *_ in places]
+            lines.append(TranslatedLine(" ".join(reversed(text.split())), links))
+        result = b"".join(document.translate(items, lines)).decode()
         found = [part[0] for part in re.finditer("|".join(map(re.escape, parts)), result)]
         assert found == parts, result
 
@@ -652,13 +649,9 @@ def test_inline_markup_reads_as_before_or_is_named(
     refused: list[str] = []
     document = read_document(source.encode(), "markdown", "x")
     items = document.read_items(Options("x", "en", "zh"))
-    result = b"".join(
-        document.translate(
-            items,
-            lambda texts: (TranslatedLine(translation, links) for _ in texts),
-            lambda _, reason: refused.append(reason),
-        )
-    ).decode()
+    lines = [TranslatedLine(translation, links) for item in items for _ in item.texts]
+    pages = document.translate(items, lines, lambda _, reason: refused.append(reason))
+    result = b"".join(pages).decode()
     assert _inline(result) == _inline(source), refused
     if refused and len(refused) == len(items):
         assert result == source

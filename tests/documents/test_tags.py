@@ -16,8 +16,8 @@ def rendered(source: str, translation: str, links: list[Link], format: Format = 
     document = read_document(source.encode(), format, "file")
     items = document.read_items(Options("file", "en", "de"))
     translated = TranslatedLine(translation, links)
-    pages = document.translate(items, lambda texts: (translated for _ in texts))
-    return b"".join(pages).decode()
+    lines = [translated for item in items for _ in item.texts]
+    return b"".join(document.translate(items, lines)).decode()
 
 
 def word_links(source: str, translation: str, pairs: str) -> list[Link]:
