@@ -7,8 +7,7 @@ from gettext import c2py
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
 from mt.data.placeholders import describe_changes, find_syntax
-from mt.documents.icu import BROKEN, is_broken
-from mt.documents.inline import embed
+from mt.documents.inline import BROKEN, embed, is_broken
 from mt.documents.segments import Embedded, Entry, Item, Options, Replacement
 from mt.errors import DataError
 from mt.languages import base_language, code_parts

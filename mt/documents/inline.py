@@ -1,14 +1,18 @@
-"""Texts of strings, such as messages, cells and fields, with the inline markup that they may hold.
+"""Markup inside texts: HTML, reStructuredText, a part of Markdown, and ICU MessageFormat.
 
-The markup is HTML, reStructuredText, or the part of Markdown that is similar.
+A message of ICU has arguments such as `{name}`, and branches for the values of one:
+`{count, plural, one {# file} other {# files}}`. Texts in branches are translated, all else is kept.
+https://unicode-org.github.io/icu/userguide/format_parse/messages/
 """
 
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
 
+from mt.data.formats import TEXT_TAG, is_break
 from mt.data.placeholders import GENERAL, Syntax
 from mt.documents.html import (
     BLOCK,
@@ -21,16 +25,19 @@ from mt.documents.html import (
     scan,
     skip_element,
 )
-from mt.documents.icu import finish_message, has_branches
 from mt.documents.segments import (
     Embedded,
+    Entry,
+    Fragment,
     Item,
     Pieces,
     RefusedTranslationError,
     Replacement,
+    Segment,
     SegmentBuilder,
+    make_join,
 )
-from mt.documents.tags import TagKind
+from mt.documents.tags import TagKind, find_unpaired
 
 _ANY_TAG = re.compile(
     r"<!--.*?-->|<(/?)([A-Za-z0-9][\w:.-]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*?(/?)>", re.DOTALL
@@ -200,3 +207,274 @@ def _list_markup(text: str) -> list[str]:
         for match in _INLINE.finditer(text)
     ]
     return sorted(names + [mark.strip() for mark in marks])
+
+
+BROKEN = "ICU messages that do not parse"
+_COMPLEX = {"plural", "selectordinal", "select"}
+_BRANCHING = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(?:plural|selectordinal|select)\s*,")
+_VOID = {"br", "hr", "img", "input", "wbr"}
+_ACCELERATOR = re.compile(
+    r"\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))"
+    r"|(?<!\w)[^\W\d_]++&(?=[a-z]\w*+(?!;))"
+)
+_SHORTCUT = re.compile(r"(?:\t|\\t)\S+\Z")
+"""Keys behind a tab, as in `Save\tCtrl+S`."""
+_DEEPEST = 20
+_TAG = "\ufffc"
+
+
+def has_branches(text: str) -> bool:
+    """Test for an argument with branches."""
+    return "{" in text and _BRANCHING.search(text) is not None
+
+
+def is_broken(text: str) -> bool:
+    """Test for an argument with branches in a text that does not parse."""
+    builder = SegmentBuilder(text, make_join(str))
+    builder.add_text(0, len(text))
+    return has_branches(text) and any(
+        isinstance(item, Replacement) for item in finish_message(builder)
+    )
+
+
+def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
+    """Yield the items of a block, which may be a message of ICU MessageFormat.
+
+    Tags in its text become inline tags, as do the mark of an accelerator (`&Open`, `_Open`) and the
+    keys behind a tab. A message is translated as a whole or not at all, and stays as it is if it
+    does not parse.
+    """
+    _pair_tags(builder)
+    message = _Message(builder)
+    if not has_branches(message.text):
+        yield from builder.finish()
+        return
+    try:
+        text = message.read_text(0)
+    except _SyntaxError:
+        start = builder.fragments[0].start
+        yield Replacement(start, start, "", kept=BROKEN)
+    else:
+        segments = tuple((text if message.has_branches else builder).finish())
+        if segments:
+            yield Entry(builder.source, segments)
+    builder.fragments = []
+
+
+class _SyntaxError(Exception):
+    """Text that is no message of ICU MessageFormat, or has escapes inside its syntax."""
+
+
+class _Block:
+    """Text of a block, with a character for each tag."""
+
+    def __init__(self, fragments: Sequence[Fragment]) -> None:
+        self.fragments = fragments
+        self.starts: list[int] = []
+        """Place in the text of each fragment."""
+        length, texts = 0, []
+        for fragment in fragments:
+            self.starts.append(length)
+            texts.append(_TAG if fragment.text is None else fragment.text)
+            length += len(texts[-1])
+        self.text = "".join(texts)
+
+    def locate(self, place: int) -> int | None:
+        """Return the place in the document, None inside an escape."""
+        if place == len(self.text):
+            return self.fragments[-1].end
+        index = bisect_right(self.starts, place) - 1
+        fragment, inside = self.fragments[index], place - self.starts[index]
+        if any(
+            piece.start == piece.end and piece.text != ""
+            for piece in self.fragments[max(index - 1, 0) : index + 1]
+        ):
+            return None
+        is_plain = len(fragment.text or "") == fragment.end - fragment.start
+        return fragment.start + inside if is_plain or not inside else None
+
+    def cut(self, start: int, end: int) -> Iterator[Fragment]:
+        """Yield the fragments of a part of the text.
+
+        A piece of an escape has the place of its start, the last piece all of it.
+        """
+        index = max(bisect_right(self.starts, start) - 1, 0)
+        while start < end:
+            fragment, place = self.fragments[index], self.starts[index]
+            index += 1
+            length = len(_TAG if fragment.text is None else fragment.text)
+            if fragment.text is None or (start <= place and place + length <= end):
+                yield fragment
+            else:
+                last = min(end - place, length)
+                text = fragment.text[start - place : last]
+                if length == fragment.end - fragment.start:
+                    first = fragment.start + start - place
+                    yield replace(fragment, start=first, end=fragment.start + last, text=text)
+                else:
+                    stop = fragment.end if last == length else fragment.start
+                    yield replace(fragment, end=stop, text=text)
+            start = max(start, place + length)
+
+
+def _pair_tags(builder: SegmentBuilder) -> None:
+    """Make tags of the pairs and empty tags in the text; keep unpaired tags in order."""
+    block = _Block(builder.fragments)
+    halves: list[tuple[int, int, TagKind, str]] = [
+        (place, place + 1, fragment.kind, fragment.key)
+        for place, fragment in zip(block.starts, builder.fragments, strict=True)
+        if fragment.text is None and fragment.kind in {"open", "close"}
+    ]
+    accelerators = [match.span() for match in _ACCELERATOR.finditer(block.text)][:2]
+    spans = accelerators if len(accelerators) == 1 else []
+    spans += [match.span() for match in _SHORTCUT.finditer(block.text)]
+    singles: list[tuple[int, int, TagKind, str]] = [(*span, "single", "") for span in spans]
+    for match in TEXT_TAG.finditer(block.text):
+        name = (match["name"] or match["inner"] or match["code"]).lower()
+        is_close = bool(match["close"] or match["close_brace"])
+        if match["empty"] or (match["name"] and name in _VOID and not is_close):
+            around = (
+                block.text[max(match.start() - 1, 0)] + block.text[match.end() : match.end() + 1]
+            )
+            is_bare = is_break(match[0]) and not any(map(str.isspace, around))
+            singles.append((*match.span(), "break" if is_bare else "ordered", ""))
+        else:
+            halves.append((*match.span(), "close" if is_close else "open", name))
+    halves.sort()
+    unpaired = find_unpaired([(kind, key) for _, _, kind, key in halves])
+    changed: list[tuple[int, int, TagKind, str]] = []
+    for index, (start, end, kind, key) in enumerate(halves):
+        is_text = block.text[start] != _TAG
+        if index not in unpaired and is_text:
+            changed.append((start, end, kind, key))
+        elif index in unpaired and (not is_text or "=" in block.text[start:end]):
+            changed.append((start, end, "ordered", key))
+    fragments: list[Fragment] = []
+    done = 0
+    for start, end, kind, key in sorted([*changed, *singles]):
+        fragments += block.cut(done, start)
+        pieces, text = list(block.cut(start, end)), block.text[start:end]
+        tag = replace(pieces[0], end=pieces[-1].end, text=None, kind=kind, key=key)
+        head = text.rstrip("&") if text[0].isalpha() else ""  # as in `E&xit`
+        if head or block.locate(start) is None or block.locate(end) is None:
+            tag.markup = builder.join([(text[len(head) :], False)])
+        fragments.append(tag)
+        if head:
+            fragments.append(Fragment(tag.start, tag.end, head))
+            tag.end = tag.start
+        done = end
+    builder.fragments = [*fragments, *block.cut(done, len(block.text))]
+
+
+_SPECIAL = re.compile(r"[{}'#]")
+_QUOTED = re.compile(r"'(?=[{}])(?>(?:[^']++|'')*)(?:'|\Z)")
+_QUOTED_IN_PLURAL = re.compile(r"'(?=[{}#])(?>(?:[^']++|'')*)(?:'|\Z)")
+_SIMPLE = re.compile(r"\{\s*[^\s{},'#|]+\s*(?:,\s*\w+\s*)?\}|\{\{[^{}]*\}\}")
+_HEAD = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(\w+)\s*,(?:\s*offset:\s*\d+)?\s*")
+_STYLE = re.compile(r"(?>(?:[^{}']++|'[^']*'|\{[^{}']*\})*)\}")
+_SELECTOR = re.compile(r"\s*(?:=\d+|[^\s{}=,'#|]+)\s*\{")
+_END = re.compile(r"\s*\}")
+
+
+class _Message(_Block):
+    """Message of ICU MessageFormat."""
+
+    def __init__(self, outer: SegmentBuilder) -> None:
+        super().__init__(outer.fragments)
+        self.outer = outer
+        self.place = 0
+        self.has_branches = False
+        self.doubles = "''" in self.text or _QUOTED.search(self.text) is not None
+        """Apostrophes are doubled."""
+
+    def read_text(self, depth: int, *, plural: bool = False) -> SegmentBuilder:
+        """Read up to the brace that ends a branch, or the end; arguments become tags."""
+        outer, done = self.outer, self.place
+        join, keeps = self._make_join(plural=plural), outer.keeps_lines
+        builder = SegmentBuilder(outer.source, join, keeps, syntax=outer.syntax)
+        if depth > _DEEPEST:
+            raise _SyntaxError
+        while match := _SPECIAL.search(self.text, self.place):
+            start = self.place = match.start()
+            quoted = (_QUOTED_IN_PLURAL if plural else _QUOTED).match(self.text, start)
+            segments: tuple[Segment | Replacement, ...] = ()
+            if match[0] == "}":
+                break
+            if match[0] == "{":
+                segments = tuple(self._read_argument(depth, plural=plural))
+            elif self.text.startswith("''", start):
+                self.place += 2
+            elif quoted:
+                self.place = quoted.end()
+            else:
+                self.place += 1
+                if match[0] == "'" or not plural:
+                    continue
+            builder.fragments += self.cut(done, start)
+            done = self.place
+            if self.text[start:done] == "''":
+                builder.add_text(self._find(start), self._find(done), "'")
+            else:
+                builder.add_tag(self._find(start), self._find(done), "ordered", segments)
+        if (match is not None) != (depth > 0):
+            raise _SyntaxError
+        end = self.place if match else len(self.text)
+        builder.fragments += self.cut(done, end)
+        return builder
+
+    def _read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment | Replacement]:
+        """Read an argument, and yield the texts in its branches."""
+        if simple := _SIMPLE.match(self.text, self.place):
+            self.place = simple.end()
+            return
+        kind = self._skip(_HEAD)[1]
+        if kind not in _COMPLEX:
+            self._skip(_STYLE)
+            return
+        self.has_branches = True
+        end = None
+        while end is None:
+            self._skip(_SELECTOR)
+            self._find(self.place)
+            text = self.read_text(depth + 1, plural=plural or kind != "select")
+            yield from text.finish()
+            self._find(self.place)
+            self.place += 1
+            end = _END.match(self.text, self.place)
+        self.place = end.end()
+
+    def _skip(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        match = pattern.match(self.text, self.place)
+        if not match:
+            raise _SyntaxError
+        self.place = match.end()
+        return match
+
+    def _find(self, place: int) -> int:
+        """Return the place in the document; raise _SyntaxError inside an escape."""
+        located = self.locate(place)
+        if located is None:
+            raise _SyntaxError
+        return located
+
+    def _make_join(self, *, plural: bool) -> Callable[[Pieces], str]:
+        """Return a function that joins pieces; it refuses text that would be syntax."""
+        syntax = re.compile(r"[{}#]|<(?=[/A-Za-z])" if plural else r"[{}]|<(?=[/A-Za-z])")
+
+        def join(pieces: Pieces) -> str:
+            written: Pieces = []
+            for (piece, is_markup), (after, _) in zip(
+                pieces, [*pieces[1:], ("}", True)], strict=True
+            ):
+                text = piece
+                if not is_markup:
+                    if match := syntax.search(piece):
+                        raise RefusedTranslationError(f"`{match[0]}` is syntax of MessageFormat")
+                    if self.doubles:
+                        text = piece.replace("'", "''")
+                    elif piece.endswith("'") and after[:1] in "{}#'":
+                        text = piece[:-1] + "’"  # an apostrophe would quote the syntax
+                written.append((text, is_markup))
+            return self.outer.join(written)
+
+        return join

@@ -18,7 +18,7 @@ from mt.data.formats import (
     read_elements,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan
-from mt.documents.icu import finish_message
+from mt.documents.inline import finish_message
 from mt.documents.segments import (
     Embedded,
     Entry,
