@@ -8,7 +8,7 @@ from gettext import c2py
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
 from mt.data.placeholders import describe_changes, find_syntax
 from mt.documents.inline import BROKEN, embed, is_broken
-from mt.documents.segments import Embedded, Entry, Item, Options, Replacement
+from mt.documents.segments import Group, Item, Options, Replacement
 from mt.errors import DataError
 from mt.languages import base_language, code_parts
 
@@ -220,7 +220,7 @@ def _read_message(
         plurals.count > 1 and not (plurals.is_shared and describe_changes(plural, singular, syntax))
     )
     write, last = partial(_quote, line_end=line_end), forms[-1].end
-    items: list[Replacement | Embedded] = []
+    items: list[Replacement | Group] = []
     for index in range(plurals.count):
         form = forms[index] if index < len(forms) else PoString(last, last, "")
         if form.text:
@@ -243,7 +243,7 @@ def _read_message(
         flag = f"#, fuzzy{line_end}" if is_first else " fuzzy,"
         items.insert(0, Replacement(place, place, flag if fuzzy else ""))
         mark = str if fuzzy else flag.__add__
-        yield Entry(source, tuple(items), source[place:end] + empty, mark)
+        yield Group.of(source, items, untranslated=source[place:end] + empty, mark=mark)
         return
     if items:
         yield Replacement(message.start, message.start, "", "messages without letters")

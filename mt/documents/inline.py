@@ -26,9 +26,8 @@ from mt.documents.html import (
     skip_element,
 )
 from mt.documents.segments import (
-    Embedded,
-    Entry,
     Fragment,
+    Group,
     Item,
     Pieces,
     RefusedTranslationError,
@@ -54,7 +53,6 @@ _INLINE = re.compile(
     re.DOTALL,
 )
 """Role, literal, interpreted text or reference, substitution, footnote; link; emphasis."""
-_PAIRS = ("link", "target", "mark")
 _MARKS = ("`", "*", "[", "![", "|", ":")
 _OPENINGS = {"`", "[", "![", "*", "**"}
 _CLOSING = re.compile(r"\s*<[^<>`]+>`__?|\]\([^()\s]*\)")
@@ -69,37 +67,44 @@ def embed(
     text: str,
     escape: Callable[[str], str],
     syntax: Syntax = GENERAL,
-) -> Iterator[Embedded | Replacement]:
+) -> Iterator[Group | Replacement]:
     """Yield the item for a text that the document has in another form, `raw`, if it has letters.
 
     `syntax` is that of its placeholders. A translation is refused if it changes the markup.
     """
+    escapes = {"<": "&lt;"} if _find_tags(text) else {}
+    is_message = has_branches(text)
+    if syntax.quotes and not is_message:
+        escapes["'"] = "''"
+    for match in REFERENCE.finditer(text):
+        if len(character := unescape(match[0])) == 1:
+            escapes[character] = match[0]
+    join = partial(_join, str.maketrans(escapes))
+    builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
+    if is_message:
+        builder.add_text(0, len(text))
+        found = finish_message(builder)
+    else:
+        found = _read_lines(builder)
+    items: list[Item] = []
+    for item in found:
+        if isinstance(item, Replacement):
+            yield replace(item, start=start, end=start)
+        else:
+            items.append(item)
 
     def check(result: str) -> str:
         if _list_markup(result) != _list_markup(text):
             raise RefusedTranslationError("the markup would change")
         return escape(result)
 
-    items = []
-    for item in _read_lines(text, syntax):
-        if isinstance(item, Replacement):
-            yield replace(item, start=start, end=start)
-        else:
-            items.append(item)
     if items:
-        yield Embedded(start, end, raw, text, tuple(items), check)
+        yield Group(start, end, text, tuple(items), write=check, raw=raw)
 
 
-def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
+def _read_lines(builder: SegmentBuilder) -> Iterator[Item]:
     """Yield the lines of a text; a line that begins in lower case continues the last one."""
-    is_message = has_branches(text)
-    join = partial(_join, _find_escapes(text, quotes=syntax.quotes and not is_message))
-    builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
-    if is_message:
-        builder.add_text(0, len(text))
-        yield from finish_message(builder)
-        return
-    end = 0
+    text, end = builder.source, 0
     tags = _find_tags(text)
     paired = {match[2].lower() for match in tags if match[1]}
     for match in tags:
@@ -128,30 +133,25 @@ def _read_lines(text: str, syntax: Syntax) -> Iterator[Item]:
 
 def _find_tags(text: str) -> list[re.Match[str]]:
     """Return comments and tags: of HTML, with an end tag, or without content (`<x/>`)."""
-    found = [(match, (match[2] or "").lower()) for match in _ANY_TAG.finditer(text)]
-    paired = {name for match, name in found if match[1]} & {
-        name for match, name in found if not match[1]
-    }
-    return [
-        match for match, name in found if not name or match[3] or name in KNOWN or name in paired
-    ]
+    tags = [(match, (match[2] or "").lower()) for match in _ANY_TAG.finditer(text)]
+    opened = {name for match, name in tags if not match[1]}
+    known = {"", *KNOWN, *(name for match, name in tags if match[1] and name in opened)}
+    return [match for match, name in tags if match[3] or name in known]
 
 
 def _add_text(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
     """Add a part of the text without HTML; yield the segments of lines that end in it."""
-    text = builder.source
-    for match in _INLINE.finditer(text, start, end):
-        if match["single"]:
-            yield from _add_lines(builder, start, match.start())
-            builder.add_tag(*match.span(), "single")
-        else:
-            name = next(name for name in _PAIRS if match[name])
-            opening, closing = match.span(name), match.span(f"{name}_end")
-            yield from _add_lines(builder, start, match.start())
-            builder.add_tag(*opening, "open")
-            _add_characters(builder, opening[1], closing[0])
-            builder.add_tag(*closing, "close")
+    for match in _INLINE.finditer(builder.source, start, end):
+        yield from _add_lines(builder, start, match.start())
         start = match.end()
+        if match["single"]:
+            builder.add_tag(*match.span(), "single")
+            continue
+        name = next(name for name in ("link", "target", "mark") if match[name])
+        opening, closing = match.span(name), match.span(f"{name}_end")
+        builder.add_tag(*opening, "open")
+        _add_characters(builder, opening[1], closing[0])
+        builder.add_tag(*closing, "close")
     yield from _add_lines(builder, start, end)
 
 
@@ -168,17 +168,6 @@ def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
 def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
     text = REFERENCE.sub(lambda match: unescape(match[0]), builder.source[start:end])
     builder.add_text(start, end, text.replace("''", "'") if builder.syntax.quotes else text)
-
-
-def _find_escapes(source: str, *, quotes: bool) -> dict[int, str]:
-    """Return the references that a text has for characters; with `quotes`, apostrophes double."""
-    references = {"<": "&lt;"} if _find_tags(source) else {}
-    if quotes:
-        references["'"] = "''"
-    for match in REFERENCE.finditer(source):
-        if len(character := unescape(match[0])) == 1:
-            references[character] = match[0]
-    return str.maketrans(references)
 
 
 def _join(escapes: dict[int, str], pieces: Pieces) -> str:
@@ -211,21 +200,19 @@ def _list_markup(text: str) -> list[str]:
 
 BROKEN = "ICU messages that do not parse"
 _COMPLEX = {"plural", "selectordinal", "select"}
-_BRANCHING = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(?:plural|selectordinal|select)\s*,")
 _VOID = {"br", "hr", "img", "input", "wbr"}
-_ACCELERATOR = re.compile(
-    r"\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))"
+_KEY = re.compile(
+    r"(?P<shortcut>(?:\t|\\t)\S+\Z)|\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))"
     r"|(?<!\w)[^\W\d_]++&(?=[a-z]\w*+(?!;))"
 )
-_SHORTCUT = re.compile(r"(?:\t|\\t)\S+\Z")
-"""Keys behind a tab, as in `Save\tCtrl+S`."""
+"""Keys behind a tab, as in `Save\tCtrl+S`, or mark of an accelerator."""
 _DEEPEST = 20
 _TAG = "\ufffc"
 
 
 def has_branches(text: str) -> bool:
     """Test for an argument with branches."""
-    return "{" in text and _BRANCHING.search(text) is not None
+    return "{" in text and any(head[1] in _COMPLEX for head in _HEAD.finditer(text))
 
 
 def is_broken(text: str) -> bool:
@@ -257,7 +244,7 @@ def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
     else:
         segments = tuple((text if message.has_branches else builder).finish())
         if segments:
-            yield Entry(builder.source, segments)
+            yield Group.of(builder.source, segments)
     builder.fragments = []
 
 
@@ -325,10 +312,11 @@ def _pair_tags(builder: SegmentBuilder) -> None:
         for place, fragment in zip(block.starts, builder.fragments, strict=True)
         if fragment.text is None and fragment.kind in {"open", "close"}
     ]
-    accelerators = [match.span() for match in _ACCELERATOR.finditer(block.text)][:2]
-    spans = accelerators if len(accelerators) == 1 else []
-    spans += [match.span() for match in _SHORTCUT.finditer(block.text)]
-    singles: list[tuple[int, int, TagKind, str]] = [(*span, "single", "") for span in spans]
+    keys = [*_KEY.finditer(block.text)]
+    has_accelerator = len([key for key in keys if not key["shortcut"]]) == 1
+    singles: list[tuple[int, int, TagKind, str]] = [
+        (*key.span(), "single", "") for key in keys if key["shortcut"] or has_accelerator
+    ]
     for match in TEXT_TAG.finditer(block.text):
         name = (match["name"] or match["inner"] or match["code"]).lower()
         is_close = bool(match["close"] or match["close_brace"])
@@ -366,14 +354,15 @@ def _pair_tags(builder: SegmentBuilder) -> None:
     builder.fragments = [*fragments, *block.cut(done, len(block.text))]
 
 
-_SPECIAL = re.compile(r"[{}'#]")
-_QUOTED = re.compile(r"'(?=[{}])(?>(?:[^']++|'')*)(?:'|\Z)")
-_QUOTED_IN_PLURAL = re.compile(r"'(?=[{}#])(?>(?:[^']++|'')*)(?:'|\Z)")
-_SIMPLE = re.compile(r"\{\s*[^\s{},'#|]+\s*(?:,\s*\w+\s*)?\}|\{\{[^{}]*\}\}")
+_PART = re.compile(
+    r"(?P<simple>\{\s*[^\s{},'#|]+\s*(?:,\s*\w+\s*)?\}|\{\{[^{}]*\}\})|(?P<open>\{)|(?P<close>\})"
+    r"|(?P<quoted>'(?=[{}#])(?>(?:[^']++|'')*)(?:'|\Z))|(?P<apostrophe>'')|(?P<number>#)"
+)
+"""Argument without branches, brace, quoted text, apostrophe, or number of a plural."""
 _HEAD = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(\w+)\s*,(?:\s*offset:\s*\d+)?\s*")
-_STYLE = re.compile(r"(?>(?:[^{}']++|'[^']*'|\{[^{}']*\})*)\}")
-_SELECTOR = re.compile(r"\s*(?:=\d+|[^\s{}=,'#|]+)\s*\{")
-_END = re.compile(r"\s*\}")
+_STYLE = re.compile(r"(?>(?:[^{}']++|'[^']*'|\{[^{}]*\})*)\}")
+_SELECTOR = re.compile(r"\s*(?:(?P<end>\})|(?:=\d+|[^\s{}=,'#|]+)\s*\{)")
+_SYNTAX = re.compile(r"[{}#]|<(?=[/A-Za-z])")
 
 
 class _Message(_Block):
@@ -384,97 +373,83 @@ class _Message(_Block):
         self.outer = outer
         self.place = 0
         self.has_branches = False
-        self.doubles = "''" in self.text or _QUOTED.search(self.text) is not None
+        self.doubles = any(quote in self.text for quote in ("''", "'{", "'}"))
         """Apostrophes are doubled."""
 
     def read_text(self, depth: int, *, plural: bool = False) -> SegmentBuilder:
         """Read up to the brace that ends a branch, or the end; arguments become tags."""
         outer, done = self.outer, self.place
-        join, keeps = self._make_join(plural=plural), outer.keeps_lines
+        join, keeps = partial(self.join, plural=plural), outer.keeps_lines
         builder = SegmentBuilder(outer.source, join, keeps, syntax=outer.syntax)
         if depth > _DEEPEST:
             raise _SyntaxError
-        while match := _SPECIAL.search(self.text, self.place):
-            start = self.place = match.start()
-            quoted = (_QUOTED_IN_PLURAL if plural else _QUOTED).match(self.text, start)
+        while part := _PART.search(self.text, self.place):
+            start, self.place = part.span()
             segments: tuple[Segment | Replacement, ...] = ()
-            if match[0] == "}":
+            if part["close"]:
+                self.place = start
                 break
-            if match[0] == "{":
-                segments = tuple(self._read_argument(depth, plural=plural))
-            elif self.text.startswith("''", start):
-                self.place += 2
-            elif quoted:
-                self.place = quoted.end()
-            else:
-                self.place += 1
-                if match[0] == "'" or not plural:
-                    continue
+            if part["open"]:
+                self.place = start
+                segments = tuple(self.read_argument(depth, plural=plural))
+            elif not plural and part[0].startswith(("#", "'#")):
+                self.place = start + 1
+                continue
             builder.fragments += self.cut(done, start)
             done = self.place
-            if self.text[start:done] == "''":
-                builder.add_text(self._find(start), self._find(done), "'")
+            if part["apostrophe"]:
+                builder.add_text(self.find(start), self.find(done), "'")
             else:
-                builder.add_tag(self._find(start), self._find(done), "ordered", segments)
-        if (match is not None) != (depth > 0):
+                builder.add_tag(self.find(start), self.find(done), "ordered", segments)
+        if (part is not None) != (depth > 0):
             raise _SyntaxError
-        end = self.place if match else len(self.text)
-        builder.fragments += self.cut(done, end)
+        builder.fragments += self.cut(done, self.place if part else len(self.text))
         return builder
 
-    def _read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment | Replacement]:
-        """Read an argument, and yield the texts in its branches."""
-        if simple := _SIMPLE.match(self.text, self.place):
-            self.place = simple.end()
-            return
-        kind = self._skip(_HEAD)[1]
+    def read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment | Replacement]:
+        """Read an argument of several parts, and yield the texts in its branches."""
+        kind = self.skip(_HEAD)[1]
         if kind not in _COMPLEX:
-            self._skip(_STYLE)
+            self.skip(_STYLE)
             return
         self.has_branches = True
-        end = None
-        while end is None:
-            self._skip(_SELECTOR)
-            self._find(self.place)
+        selector = self.skip(_SELECTOR)
+        if selector["end"]:
+            raise _SyntaxError
+        while not selector["end"]:
+            self.find(self.place)
             text = self.read_text(depth + 1, plural=plural or kind != "select")
             yield from text.finish()
-            self._find(self.place)
+            self.find(self.place)
             self.place += 1
-            end = _END.match(self.text, self.place)
-        self.place = end.end()
+            selector = self.skip(_SELECTOR)
 
-    def _skip(self, pattern: re.Pattern[str]) -> re.Match[str]:
+    def skip(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Read what must be next; raise _SyntaxError if it is not."""
         match = pattern.match(self.text, self.place)
         if not match:
             raise _SyntaxError
         self.place = match.end()
         return match
 
-    def _find(self, place: int) -> int:
+    def find(self, place: int) -> int:
         """Return the place in the document; raise _SyntaxError inside an escape."""
         located = self.locate(place)
         if located is None:
             raise _SyntaxError
         return located
 
-    def _make_join(self, *, plural: bool) -> Callable[[Pieces], str]:
-        """Return a function that joins pieces; it refuses text that would be syntax."""
-        syntax = re.compile(r"[{}#]|<(?=[/A-Za-z])" if plural else r"[{}]|<(?=[/A-Za-z])")
-
-        def join(pieces: Pieces) -> str:
-            written: Pieces = []
-            for (piece, is_markup), (after, _) in zip(
-                pieces, [*pieces[1:], ("}", True)], strict=True
-            ):
-                text = piece
-                if not is_markup:
-                    if match := syntax.search(piece):
-                        raise RefusedTranslationError(f"`{match[0]}` is syntax of MessageFormat")
-                    if self.doubles:
-                        text = piece.replace("'", "''")
-                    elif piece.endswith("'") and after[:1] in "{}#'":
-                        text = piece[:-1] + "’"  # an apostrophe would quote the syntax
-                written.append((text, is_markup))
-            return self.outer.join(written)
-
-        return join
+    def join(self, pieces: Pieces, *, plural: bool) -> str:
+        """Join pieces; refuse text that would be syntax."""
+        written: Pieces = []
+        following = [piece for piece, _ in pieces[1:]] + ["}"]
+        for (text, is_markup), after in zip(pieces, following, strict=True):
+            marks = [] if is_markup else _SYNTAX.findall(text)
+            if syntax := next((mark for mark in marks if plural or mark != "#"), ""):
+                raise RefusedTranslationError(f"`{syntax}` is syntax of MessageFormat")
+            if self.doubles and not is_markup:
+                text = text.replace("'", "''")
+            elif not is_markup and text.endswith("'") and after[:1] in "{}#'":
+                text = text[:-1] + "’"  # an apostrophe would quote the syntax
+            written.append((text, is_markup))
+        return self.outer.join(written)
