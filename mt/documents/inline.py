@@ -53,9 +53,7 @@ _INLINE = re.compile(
     re.DOTALL,
 )
 """Role, literal, interpreted text or reference, substitution, footnote; link; emphasis."""
-_MARKS = ("`", "*", "[", "![", "|", ":")
-_OPENINGS = {"`", "[", "![", "*", "**"}
-_CLOSING = re.compile(r"\s*<[^<>`]+>`__?|\]\([^()\s]*\)")
+_MARKS = ("`", "*", "[", "![", "|", ":", "](")
 _BEFORE_MARKUP = re.compile(r"[\s\"'(\[{<\-/:‘“’«¡¿‐–—…，。、！？：；（【《「『]\Z|\A\Z")
 _BEHIND_MARKUP = re.compile(r"[\s\"')\]}>\-/\\:.,;!?’”»‐–—…，。、！？：；）】》」』]|\Z")
 
@@ -172,19 +170,16 @@ def _add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
 
 def _join(escapes: dict[int, str], pieces: Pieces) -> str:
     """Return text and markup, with a space or reference where the markup needs one."""
-    result, opened, is_behind = "", "", False
-    for piece, is_markup in pieces:
-        written = piece if is_markup else piece.translate(escapes)
-        is_end = is_markup and _CLOSING.fullmatch(piece) is not None
-        is_mark = is_end or (is_markup and piece.startswith(_MARKS) and not piece.endswith("]"))
-        is_closing = is_end or (is_mark and piece == opened)
-        is_opening = is_mark and not is_closing and piece in _OPENINGS
-        is_before = is_mark and not is_closing
-        joins = is_before and not _BEFORE_MARKUP.search(result)
-        follows = is_behind and not is_closing and not _BEHIND_MARKUP.match(written)
+    result, is_behind = "", False
+    for piece, kind in pieces:
+        written = piece.translate(escapes) if kind == "text" else piece
+        is_mark = piece.startswith(_MARKS) and not piece.endswith("]")
+        is_mark = kind != "text" and (is_mark or piece.endswith(("`_", "`__")))
+        joins = is_mark and kind != "close" and not _BEFORE_MARKUP.search(result)
+        is_apart = is_behind and not (is_mark and kind == "close")
+        follows = is_apart and not _BEHIND_MARKUP.match(written)
         result += f" {written}" if joins or follows else written
-        is_behind = is_mark and not is_opening
-        opened = piece if is_opening else "" if is_mark else opened
+        is_behind = is_mark and kind != "open"
     return result
 
 
@@ -345,7 +340,7 @@ def _pair_tags(builder: SegmentBuilder) -> None:
         tag = replace(pieces[0], end=pieces[-1].end, text=None, kind=kind, key=key)
         head = text.rstrip("&") if text[0].isalpha() else ""  # as in `E&xit`
         if head or block.locate(start) is None or block.locate(end) is None:
-            tag.markup = builder.join([(text[len(head) :], False)])
+            tag.markup = builder.join([(text[len(head) :], "text")])
         fragments.append(tag)
         if head:
             fragments.append(Fragment(tag.start, tag.end, head))
@@ -443,13 +438,13 @@ class _Message(_Block):
         """Join pieces; refuse text that would be syntax."""
         written: Pieces = []
         following = [piece for piece, _ in pieces[1:]] + ["}"]
-        for (text, is_markup), after in zip(pieces, following, strict=True):
-            marks = [] if is_markup else _SYNTAX.findall(text)
+        for (text, kind), after in zip(pieces, following, strict=True):
+            marks = _SYNTAX.findall(text) if kind == "text" else []
             if syntax := next((mark for mark in marks if plural or mark != "#"), ""):
                 raise RefusedTranslationError(f"`{syntax}` is syntax of MessageFormat")
-            if self.doubles and not is_markup:
+            if self.doubles and kind == "text":
                 text = text.replace("'", "''")
-            elif not is_markup and text.endswith("'") and after[:1] in "{}#'":
+            elif kind == "text" and text.endswith("'") and after[:1] in "{}#'":
                 text = text[:-1] + "’"  # an apostrophe would quote the syntax
-            written.append((text, is_markup))
+            written.append((text, kind))
         return self.outer.join(written)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mt.documents.html import (
     BLOCK,
@@ -222,12 +222,12 @@ class _Content:
         page = self.page
         parts = read_parts(page.parser, self.content, page.env, page.options)
         pipe = self.pipe if self.frame == _CELL else "|"
-        written: list[tuple[int, int, tuple[str, bool]]] = []
+        written: list[tuple[int, int, tuple[str, Literal["text"] | TagKind]]] = []
         for part in parts:
             first, last = self._locate(part.start), self._locate(part.end)
             content = self.content[part.start : part.end]
             markup = (part.markup or content).replace("|", pipe)
-            written.append((first, last, (markup, part.text is None)))
+            written.append((first, last, (markup, part.kind if part.text is None else "text")))
             if part.text is not None:
                 builder.add_text(first, last, part.text)
                 continue
@@ -247,9 +247,9 @@ class _Content:
                     before.append(piece)
                 elif first >= segment.end:
                     after.append(piece)
-                elif not piece[1]:  # with the white space around the segment
-                    before += [(" ", False)] * (first < segment.start)
-                    after += [(" ", False)] * (last > segment.end)
+                elif piece[1] == "text":  # with the white space around the segment
+                    before += [(" ", "text")] * (first < segment.start)
+                    after += [(" ", "text")] * (last > segment.end)
             yield replace(segment, join=partial(self._join, before=before, after=after))
 
     def _locate(self, position: int) -> int:
@@ -293,19 +293,18 @@ class _Content:
         the markup reads wrong in any case.
         """
         pieces = [*before, *pieces, *after]
-        is_risky = any(not is_markup and re.search(r"[`\\]", piece) for piece, is_markup in pieces)
+        is_risky = any(kind == "text" and {*"`\\"} & {*piece} for piece, kind in pieces)
         kinds, _ = self._read_block("x")
-        parts = _find_kinds(pieces)
-        expected = list[str]()
-        for part in parts:  # one may hold several, such as `**3**`
-            is_whole = part.text is None and part.kind == "single"
-            expected.append(self._read_inline(part.markup or "") if is_whole else _normalize(part))
+        expected = "".join(
+            self._read_inline(piece) if kind in {"single", "ordered"} else _normalize(piece, kind)
+            for piece, kind in pieces
+        )
         for spaces, escapes in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
-            written = self._write(parts, spaces, escapes, len(parts) - len(after))
+            written = self._write(pieces, spaces, escapes, len(pieces) - len(after))
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
             read_kinds, content = self._read_block(inline)
-            if kinds == read_kinds and "".join(expected) == self._read_inline(content):
+            if kinds == read_kinds and expected == self._read_inline(content):
                 return "".join(written[len(before) : len(written) - len(after)])
         raise RefusedTranslationError("its inline markup would read otherwise")
 
@@ -319,17 +318,22 @@ class _Content:
         """Return the text and markup of inline content as `_normalize` writes them."""
         content = content.strip(" ")
         parts = read_parts(self.page.parser, content, self.page.env)
-        return "".join(_normalize(part, content[part.start : part.end]) for part in parts)
+        return "".join(
+            _normalize(part.markup or content[part.start : part.end], part.kind)
+            if part.text is None
+            else _normalize(part.text, "text")
+            for part in parts
+        )
 
-    def _write(self, parts: list[Fragment], spaces: int, escapes: int, last: int) -> list[str]:
+    def _write(self, pieces: Pieces, spaces: int, escapes: int, last: int) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
         written: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
         ending = "break"
-        for index, part in enumerate(parts):
-            text, kind = part.markup or "", part.kind if part.text is None else "text"
-            if part.text is not None:
-                text = _SPECIAL.sub(r"\\\g<0>", part.text) if escapes else part.text
+        for index, (piece, kind) in enumerate(pieces):
+            text = piece
+            if kind == "text":
+                text = _SPECIAL.sub(r"\\\g<0>", piece) if escapes else piece
                 if escapes > 1:  # an escaped bracket may begin a formula
                     text = text.replace(r"\[", "&#91;").replace(r"\]", "&#93;")
                 text = text.replace("|", self.pipe)
@@ -355,26 +359,6 @@ _WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
 
 
-def _find_kinds(pieces: Pieces) -> list[Fragment]:
-    """Return text and markup with the kind of each."""
-    parts: list[Fragment] = []
-    opened: list[str] = []
-    for piece, is_markup in pieces:
-        kind: TagKind = "single"
-        mark = piece.rstrip(" ")
-        if is_markup and _EMPHASIS.fullmatch(mark):
-            kind = "close" if opened[-1:] == [mark] else "open"
-            opened = opened[:-1] if kind == "close" else [*opened, mark]
-        elif is_markup and _BREAK.match(piece):
-            kind = "break"
-        elif is_markup and piece[0] == "<":
-            kind = find_tag_kind(piece)
-        elif is_markup and (piece[0] == "]" or piece.endswith("[")):
-            kind = "close" if piece[0] == "]" else "open"
-        parts.append(Fragment(0, 0, None if is_markup else piece, kind, markup=piece))
-    return parts
-
-
 def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
     """Test for white space between two pieces, of the kinds `ending` and `kind`.
 
@@ -398,19 +382,17 @@ _BLOCK_START = re.compile(
     r"(?=(?:[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|~~~|```|:::|:\s|\|\s|!!!|\?\?\?|///|\$\$|[-=_*+](?:\s*[-=_*+]){2}|=+$))"
     r"|\d{1,9}(?=[.)](?:\s|$))"
 )
-_EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 
 
-def _normalize(part: Fragment, content: str = "") -> str:
+def _normalize(piece: str, kind: str) -> str:
     """Return text without white space, or markup between lines."""
-    if part.text is not None:
-        return "".join(part.text.split())
-    written = part.markup or content
-    markup = written.strip(" ").replace(r"\|", "|")
-    if _EMPHASIS.fullmatch(markup):
-        markup = f"{part.kind} {markup}"
-    return "\n\n" if _BREAK.match(written) else f"\n{markup}\n"
+    if kind == "text":
+        return "".join(piece.split())
+    if _BREAK.match(piece):
+        return "\n\n"
+    half = f"{kind} " if kind in {"open", "close"} else ""
+    return f"\n{half}{piece.strip(' ')}\n".replace(r"\|", "|")
 
 
 def _find_untranslated(markup: str, options: Options, *, is_read: bool) -> str:

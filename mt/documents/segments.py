@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mt.decoding.alignment import Link
 
 Format = Literal["text", "markdown", "html", "srt", "vtt", "po", "xliff", "tmx", "jsonl", "tsv"]
-Pieces = list[tuple[str, bool]]
-"""Text and markup in order; True marks markup."""
+Pieces = list[tuple[str, Literal["text"] | TagKind]]
+"""Text and markup in order, with the kind of each."""
 SPACE = " \t\r\n\f"
 
 
@@ -115,10 +115,10 @@ class Segment:
                 is_joined = _is_letter(translation, span[0] - 1)
                 if is_joined > _is_letter(self.text, tag.offset - 1) and markup[0] != "<":
                     markup = f" {markup}"
-            pieces += [(translation[written : span[0]], False), (markup, True)]
+            pieces += [(translation[written : span[0]], "text"), (markup, tag.kind)]
             checked += pieces[-2][0] + ("" if inside else markup)
             written = span[1]
-        pieces.append((translation[written:], False))
+        pieces.append((translation[written:], "text"))
         kept = [(tag.offset, tag.offset, tag.markup) for tag in self.tags if not find_edits(tag)]
         changes = describe_changes(
             _apply_edits(self.text, 0, kept), checked + pieces[-1][0], self.syntax
@@ -241,7 +241,7 @@ def _apply_edits(markup: str, start: int, edits: Sequence[tuple[int, int, str]])
 def make_join(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
     """Return a function that joins pieces and escapes those that are text."""
     return lambda pieces: "".join(
-        piece if is_markup else escape(piece) for piece, is_markup in pieces
+        escape(piece) if kind == "text" else piece for piece, kind in pieces
     )
 
 
