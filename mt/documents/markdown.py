@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from mt.documents.html import (
@@ -33,6 +34,7 @@ from mt.documents.segments import (
     has_letters,
     make_join,
     merge_pairs,
+    read_lines,
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, install_hint
@@ -47,9 +49,10 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(?=\S).*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
-_LINE_END = re.compile(r"\r\n?|\n")
 _ANCHOR_LINK = re.compile(r"\]\(<?#\w|\bhref=[\"']?#\w")
-_DIRECTIVE = re.compile(r"\{(?!(?:code|math|mermaid|toctree|(?:literal)?include|image)\b)[a-z]")
+_NO_PROSE_DIRECTIVES = frozenset(
+    {"code", "math", "mermaid", "toctree", "literalinclude", "include", "image"}
+)
 
 
 def read_markdown(source: str, options: Options) -> Iterator[Segment | Replacement]:
@@ -58,7 +61,7 @@ def read_markdown(source: str, options: Options) -> Iterator[Segment | Replaceme
     begin, end = front.end() if front else 0, len(source)
     if has_letters(source[:begin]):
         yield Replacement(0, 0, "", "blocks of front matter")
-    lines = [begin, *(match.end() for match in _LINE_END.finditer(source, begin)), end]
+    lines = [*(begin + start for start, _ in read_lines(source[begin:], "")), end]
     page = _Page(source, lines, build_parser(), options)
     before = None
     for token in page.parser.parse(source[begin:], page.env):
@@ -66,7 +69,7 @@ def read_markdown(source: str, options: Options) -> Iterator[Segment | Replaceme
             yield from page.read_block(token, before)
         before = token
     for label, reference in page.env.get("references", {}).items():
-        if label.startswith("^") and re.fullmatch(r"\W*[^\W\d_][^/]*", reference["href"]):
+        if label.startswith("^") and has_letters(reference["href"].partition("/")[0]):
             yield Replacement(end, end, "", "footnotes of one word")
         elif reference["href"] != "#" and has_letters(reference["title"]):
             yield Replacement(end, end, "", "titles of links")
@@ -79,10 +82,8 @@ _Frame = tuple[str, str]
 _CELL: _Frame = ("| ", " |\n|-|")
 _LINED: _Frame = ("", "\n===")
 _FRAMES = {"paragraph_open": ("", ""), "td_open": _CELL, "th_open": _CELL, "=": _LINED, "-": _LINED}
-_FOOTNOTE = re.compile(r"[\s>]*\[\^[^\]\s]+\]:")
 _NUMBERED = re.compile(r"\n[ >]*\d{1,9}[.)](?=\s)")
 """Line of a paragraph that some readers take for an item of a list, below a footnote."""
-_RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -105,22 +106,25 @@ class _Page:
         kept = ""
         if token.type == "inline":
             above = self.source[self.lines[max(token.map[0] - 1, 0)] : start] if token.map else ""
-            if _FOOTNOTE.match(above) and _NUMBERED.search(token.content):
+            label, _, text = above.lstrip("> \t\r\n").partition("]")
+            is_note = label.startswith("[^") and text.startswith(":")
+            if is_note and _NUMBERED.search(token.content):
                 kept = "paragraphs below footnotes"
-            elif block := self._find_inline(token, before):
+            elif block := self.find_inline(token, before):
                 yield from block.read_segment()
             else:
                 kept = "blocks of an unknown form"
         elif token.type == "html_block" or (token.type == "line" and token.content[0] == "<"):
-            yield from self._read_html(token, start, end)
-        elif token.type == "fence" and _DIRECTIVE.match(token.info):
-            kept = "directives in fences"
+            yield from self.read_html(token, start, end)
+        elif token.type == "fence" and token.info[:1] == "{" and token.info[1:2].islower():
+            name = token.info[1:].partition("}")[0].partition("-")[0]
+            kept = "directives in fences" if name not in _NO_PROSE_DIRECTIVES else ""
         elif token.type == "line" and token.content[0] not in "{<$\\":
             kept = "lines of marks"
         if kept and has_letters(token.content):
             yield Replacement(start, start, "", kept)
 
-    def _find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
+    def find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
         """Return the block of a token with inline content, or None if its lines are not found."""
         assert token.map, "inline content has lines"
         kind = before.markup or before.type if before else ""
@@ -145,23 +149,25 @@ class _Page:
             place -= len(content) - len(content.lstrip())
             places.append((start, place))
             if frame == _CELL:  # without the escapes of `|`
-                for escapes, bar in enumerate(re.finditer(r"\|", content), start=1):
-                    places.append((start + bar.end(), place + bar.end() + escapes))
+                bars = [index for index, character in enumerate(content) if character == "|"]
+                for escapes, bar in enumerate(bars, start=1):
+                    places.append((start + bar + 1, place + bar + 1 + escapes))
             start += len(content) + 1
         self.end = places[-1][1] + len(token.content) - places[-1][0]
-        around = self.lines[token.map[0] + 1 : token.map[1] + 1]
-        has_rule = any(_RULE.match(self.source, start) for start in around)
+        rows = self.lines[token.map[0] + 1 : token.map[1] + 2]
+        below = [self.source[first:last].strip("> \t\r\n") for first, last in pairwise(rows)]
+        has_rule = any(row and not row.strip("-:| \t") for row in below)
         pipe = r"\|" if frame == _CELL else "&#124;" if has_rule else "|"
         return _Content(self, token.content, places, frame, pipe)
 
-    def _read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
+    def read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
         """Yield the segments of a block of HTML or a tag of MDX on a line of its own."""
         first = token.content.partition("\n")[0].strip()
         start = max(self.source.find(first, start, end), start)
         text = self.source[start:end]
         is_html = token.type == "html_block"
         found = (
-            read_html(text, self.options, self._add_text)
+            read_html(text, self.options, self.add_text)
             if is_html
             else read_attributes(first, next(scan(first)), self.options)
         )
@@ -174,7 +180,7 @@ class _Page:
             else:
                 yield _shift(segment, start)
 
-    def _add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
+    def add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
         """Add the text between two tags of HTML, which is Markdown."""
         for part in read_parts(self.parser, builder.source[start:end], self.env, self.options):
             first, last = start + part.start, start + part.end
@@ -224,15 +230,15 @@ class _Content:
         pipe = self.pipe if self.frame == _CELL else "|"
         written: list[tuple[int, int, tuple[str, Literal["text"] | TagKind]]] = []
         for part in parts:
-            first, last = self._locate(part.start), self._locate(part.end)
+            first, last = self.locate(part.start), self.locate(part.end)
             content = self.content[part.start : part.end]
             markup = (part.markup or content).replace("|", pipe)
             written.append((first, last, (markup, part.kind if part.text is None else "text")))
             if part.text is not None:
                 builder.add_text(first, last, part.text)
                 continue
-            attributes = tuple(self._read_attributes(part.start, content))
-            if kept := _find_untranslated(content, page.options, is_read=bool(attributes)):
+            attributes = tuple(self.read_attributes(part.start, content))
+            if kept := self.find_untranslated(content, is_read=bool(attributes)):
                 yield Replacement(self.places[0][1], self.places[0][1], "", kept)
             changed = markup if part.markup else None
             builder.add_tag(first, last, part.kind, attributes, markup=changed)
@@ -250,15 +256,15 @@ class _Content:
                 elif piece[1] == "text":  # with the white space around the segment
                     before += [(" ", "text")] * (first < segment.start)
                     after += [(" ", "text")] * (last > segment.end)
-            yield replace(segment, join=partial(self._join, before=before, after=after))
+            yield replace(segment, join=partial(self.join, before=before, after=after))
 
-    def _locate(self, position: int) -> int:
+    def locate(self, position: int) -> int:
         """Return the place in the document of a position in the content."""
         line = bisect_right(self.places, position, key=lambda line: line[0]) - 1
         start, place_in_document = self.places[line]
         return place_in_document + position - start
 
-    def _read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
+    def read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
         """Yield the alternative text of an image or the attributes of a tag of HTML."""
         if markup.startswith("![") and markup[2:3] != "[":
             alt = _ALT_END.split(markup[2:], maxsplit=1)[0]
@@ -267,7 +273,7 @@ class _Content:
             is_plain = all(part.text is not None for part in parts) and "\n" not in alt
             is_label = markup[2 + len(alt) :] in {"]", "][]"}
             if is_plain and not is_label and has_letters(text):
-                first, last = self._locate(start + 2), self._locate(start + 2 + len(alt))
+                first, last = self.locate(start + 2), self.locate(start + 2 + len(alt))
                 join = make_join(
                     lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
                 )
@@ -280,13 +286,24 @@ class _Content:
                 return
             for tag in scan(markup):
                 for change in read_attributes(markup, tag, options):
-                    shifted = _shift(change, self._locate(start + change.start) - change.start)
+                    shifted = _shift(change, self.locate(start + change.start) - change.start)
                     if isinstance(shifted, Replacement):
                         yield shifted
                     elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
                         yield replace(shifted, join=partial(_join_with_bars, shifted.join, pipe))
 
-    def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
+    def find_untranslated(self, markup: str, *, is_read: bool) -> str:
+        """Return a noun for the text in markup that is not translated, if any."""
+        if markup[0] == "<" and is_foreign(markup, next(scan(markup)), self.page.options):
+            return find_foreign(markup)
+        if markup.startswith(("[[", "![[")):
+            return "wiki links" if has_letters(markup.partition("](")[0]) else ""
+        if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
+            return "alternative texts"
+        title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
+        return "titles of links" if title and has_letters(title[0]) else ""
+
+    def join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
 
         `before` and `after` are in the block around the segment. Raises RefusedTranslationError if
@@ -294,27 +311,27 @@ class _Content:
         """
         pieces = [*before, *pieces, *after]
         is_risky = any(kind == "text" and {*"`\\"} & {*piece} for piece, kind in pieces)
-        kinds, _ = self._read_block("x")
+        kinds, _ = self.read_block("x")
         expected = "".join(
-            self._read_inline(piece) if kind in {"single", "ordered"} else _normalize(piece, kind)
+            self.read_inline(piece) if kind in {"single", "ordered"} else _normalize(piece, kind)
             for piece, kind in pieces
         )
         for spaces, escapes in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
-            written = self._write(pieces, spaces, escapes, len(pieces) - len(after))
+            written = self.write(pieces, spaces, escapes, len(pieces) - len(after))
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
-            read_kinds, content = self._read_block(inline)
-            if kinds == read_kinds and expected == self._read_inline(content):
+            read_kinds, content = self.read_block(inline)
+            if kinds == read_kinds and expected == self.read_inline(content):
                 return "".join(written[len(before) : len(written) - len(after)])
         raise RefusedTranslationError("its inline markup would read otherwise")
 
-    def _read_block(self, content: str) -> tuple[list[str], str]:
+    def read_block(self, content: str) -> tuple[list[str], str]:
         """Return the kinds of the tokens of a block with this content, and the content read."""
         tokens = self.page.parser.parse(content.join(self.frame), {})
         inline = next((token.content for token in tokens if token.type == "inline"), "")
         return [token.type for token in tokens], inline
 
-    def _read_inline(self, content: str) -> str:
+    def read_inline(self, content: str) -> str:
         """Return the text and markup of inline content as `_normalize` writes them."""
         content = content.strip(" ")
         parts = read_parts(self.page.parser, content, self.page.env)
@@ -325,7 +342,7 @@ class _Content:
             for part in parts
         )
 
-    def _write(self, pieces: Pieces, spaces: int, escapes: int, last: int) -> list[str]:
+    def write(self, pieces: Pieces, spaces: int, escapes: int, last: int) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
         written: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
@@ -340,11 +357,21 @@ class _Content:
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
             at_start = kind == "break"
-            if _needs_space(written[-1] if written else "", ending, text, kind, spaces):
-                if index >= last:
-                    written[-1] += " "
-                else:
-                    text = f" {text}"
+            last_text = written[-1] if written else ""
+            is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
+            is_spaced = last_text[-1:].isspace() or text[:1].isspace() or not text
+            if not is_outside or is_spaced or ending == kind == "text":
+                is_apart = False
+            elif ending == "bounded":
+                is_apart = kind != "text" or text[0] not in _CLOSING or text[1:2] not in {"", " "}
+            elif kind == "single" and _BOUNDED.match(text):
+                is_apart = last_text[-1] not in "(*_~\"'"
+            else:
+                is_apart = spaces > ("text" in {ending, kind})
+            if is_apart and index >= last:
+                written[-1] += " "
+            elif is_apart:
+                text = f" {text}"
             written.append(text)
             ending = "bounded" if kind == "single" and _BOUNDED.match(text) else kind
         return written
@@ -357,22 +384,6 @@ def _join_with_bars(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) ->
 _WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
 """Spaces between text and markup, or between all; escapes."""
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
-
-
-def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
-    """Test for white space between two pieces, of the kinds `ending` and `kind`.
-
-    An address or formula is `bounded`.
-    """
-    is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
-    is_spaced = before[-1:].isspace() or text[:1].isspace() or not text
-    if not is_outside or is_spaced or ending == kind == "text":
-        return False
-    if ending == "bounded":
-        return kind != "text" or text[0] not in _CLOSING or text[1:2] not in {"", " "}
-    if kind == "single" and _BOUNDED.match(text):
-        return before[-1] not in "(*_~\"'"
-    return spaces > 1 or (spaces == 1 and "text" not in {ending, kind})
 
 
 _BOUNDED = re.compile(r"\s*(?:\$|[A-Za-z][A-Za-z0-9.+-]*://|www\.)")
@@ -393,18 +404,6 @@ def _normalize(piece: str, kind: str) -> str:
         return "\n\n"
     half = f"{kind} " if kind in {"open", "close"} else ""
     return f"\n{half}{piece.strip(' ')}\n".replace(r"\|", "|")
-
-
-def _find_untranslated(markup: str, options: Options, *, is_read: bool) -> str:
-    """Return a noun for the text in markup that is not translated, if any."""
-    if markup[0] == "<" and is_foreign(markup, next(scan(markup)), options):
-        return find_foreign(markup)
-    if markup.startswith(("[[", "![[")):
-        return "wiki links" if has_letters(markup.partition("](")[0]) else ""
-    if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
-        return "alternative texts"
-    title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
-    return "titles of links" if title and has_letters(title[0]) else ""
 
 
 _NO_PROSE = r"(?!\s*+\w++\s++[\w\s,.;!?’-]*+\})"

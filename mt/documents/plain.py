@@ -1,6 +1,5 @@
 """Plain text, columns of TSV, fields of JSON lines, and subtitles in SubRip (SRT) and WebVTT."""
 
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from mt.documents.segments import (
     SegmentBuilder,
     has_letters,
     make_join,
+    read_lines,
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
@@ -30,14 +30,6 @@ from mt.tables import make_printable
 _TEXT = re.compile(r"\S(?:[^\r\n]*\S)?")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _NO_CELL = str.maketrans("\t\r\n", "   ")
-
-
-def _read_lines(source: str, newline: str) -> Iterator[tuple[int, str]]:
-    """Yield the place of each line, and the line with its end; `newline` is as in `open`."""
-    start = 0
-    for line in io.StringIO(source, newline):
-        yield start, line
-        start += len(line)
 
 
 def read_text(source: str) -> Iterator[Segment]:
@@ -52,7 +44,7 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
 
     Raises DataError if there is no such column, with the line for a line that is too short.
     """
-    rows = [*_read_lines(source, "\n")]
+    rows = [*read_lines(source, "\n")]
     usual = usual_width(row.count("\t") + 1 for _, row in rows if row.strip())
     column = options.column
     names = rows[0][1].rstrip("\r\n").split("\t") if rows else [""]
@@ -73,17 +65,18 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
             raise DataError(
                 f"{options.name}: line {line_number}: has {len(cells)} columns, none is `{column}`"
             )
-        cell = cells[index]
+        cell, text = cells[index], cells[index]
         place = start + sum(len(cell) + 1 for cell in cells[:index])
-        if _QUOTED.fullmatch(cell):
-            text, write = cell[1:-1].replace('""', '"'), _quote_cell
-        else:
-            text, write = cell, lambda text: text.translate(_NO_CELL)
+        is_quoted = _QUOTED.fullmatch(cell) is not None
+        if is_quoted:
+            text = cell[1:-1].replace('""', '"')
+        write = partial(_write_cell, is_quoted=is_quoted)
         yield from embed(place, place + len(cell), cell, text, write)
 
 
-def _quote_cell(text: str) -> str:
-    return '"{}"'.format(text.translate(_NO_CELL).replace('"', '""'))
+def _write_cell(text: str, *, is_quoted: bool) -> str:
+    cell = text.translate(_NO_CELL)
+    return '"{}"'.format(cell.replace('"', '""')) if is_quoted else cell
 
 
 def read_jsonl(source: str, options: Options) -> Iterator[Item]:
@@ -95,7 +88,7 @@ def read_jsonl(source: str, options: Options) -> Iterator[Item]:
     names: list[str] = []
     has_field = False
     field = options.column and options.column.replace("[]", "")
-    for line_number, (start, line) in enumerate(_read_lines(source, "\n"), start=1):
+    for line_number, (start, line) in enumerate(read_lines(source, "\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -113,21 +106,16 @@ def read_jsonl(source: str, options: Options) -> Iterator[Item]:
         if not places:
             yield Replacement(start, start, "", f"records without `{options.column}`")
         for first, last in places:
-            raw = source[first + 1 : last - 1]
-            if source[first] != '"':
+            raw = source[first:last]
+            if raw[0] != '"':
                 noun = f"values of `{options.column}` other than texts"
                 yield Replacement(first, first, "", noun)
                 continue
             has_field = True
-            text = json.loads(source[first:last])
-            write = partial(_write_string, is_ascii="\\u" in raw and raw.isascii())
-            yield from embed(first + 1, last - 1, raw, text, write)
+            write = partial(json.dumps, ensure_ascii="\\u" in raw and raw.isascii())
+            yield from embed(first, last, raw, json.loads(raw), write)
     if names and not has_field:
         raise _unknown_column(options, names)
-
-
-def _write_string(text: str, *, is_ascii: bool) -> str:
-    return json.dumps(text, ensure_ascii=is_ascii)[1:-1]
 
 
 _JSON = re.compile(
@@ -212,7 +200,7 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[I
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
     block: list[_Span] = []
     in_cue, has_cues = False, False
-    for line_number, (start, line) in enumerate(_read_lines(source, ""), start=1):
+    for line_number, (start, line) in enumerate(read_lines(source, ""), start=1):
         timing = _TIMING.match(line)
         if timing and not timing["times"]:
             shown = make_printable(line.strip()[:40])

@@ -1,5 +1,6 @@
 """Segments of a document: text to translate, with the inline tags that return to it."""
 
+import io
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -245,6 +246,14 @@ def make_join(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
     )
 
 
+def read_lines(source: str, newline: str) -> Iterator[tuple[int, str]]:
+    """Yield the place of each line, and the line with its end; `newline` is as in `open`."""
+    start = 0
+    for line in io.StringIO(source, newline):
+        yield start, line
+        start += len(line)
+
+
 def has_letters(text: str) -> bool:
     """Test for a letter; text without letters is not translated."""
     return any(map(str.isalpha, text))
@@ -378,7 +387,7 @@ class SegmentBuilder:
         their own.
         """
         merged = merge_pairs(self.fragments, self.source)
-        fragments = [part for fragment in merged for part in self._split(fragment)]
+        fragments = [part for fragment in merged for part in self.split(fragment)]
         self.fragments = []
         filled = [index for index, part in enumerate(fragments) if (part.text or "").strip(_BARS)]
         if not any(has_letters(fragments[index].text or "") for index in filled):
@@ -393,11 +402,11 @@ class SegmentBuilder:
         for part in fragments[:first]:
             yield from part.attributes
         if filled:
-            yield self._build_segment(fragments[first:last])
+            yield self.build_segment(fragments[first:last])
         for part in fragments[last:]:
             yield from part.attributes
 
-    def _split(self, fragment: Fragment) -> Iterator[Fragment]:
+    def split(self, fragment: Fragment) -> Iterator[Fragment]:
         """Yield a text with its hidden placeholders as tags, but for those with escapes."""
         text, start, copied = fragment.text, fragment.start, 0
         for match in self.syntax.hidden.finditer(text or ""):
@@ -410,7 +419,7 @@ class SegmentBuilder:
             yield Fragment(place, start, None, kind)
         yield replace(fragment, start=start, text=text[copied:]) if text and copied else fragment
 
-    def _build_segment(self, fragments: list[Fragment]) -> Segment:
+    def build_segment(self, fragments: list[Fragment]) -> Segment:
         """Return the segment of some fragments without the white space around it."""
         first, last = fragments[0], fragments[-1]
         start = first.end - len(self.source[first.start : first.end].lstrip(SPACE))

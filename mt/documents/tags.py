@@ -265,7 +265,7 @@ class _Alignment:
 
     def place(self, nodes: Sequence[_Node], within: range, room: range) -> Iterator[_Placed]:
         """Yield the tags of the nodes among some source words; their places are in `room`."""
-        spans = self._enclose(nodes, room)
+        spans = self.enclose(nodes, room)
         inner = {word for words in spans.values() for word in words[1:]}
         boundaries = [word for word in range(room.start, room.stop + 1) if word not in inner]
         places: dict[tuple[TagKind, bool], list[int]] = {}
@@ -276,7 +276,7 @@ class _Alignment:
             if kind not in places:
                 places[kind] = [word for word in boundaries if self.target.allow(node.tag, word)]
             if places[kind] or not node.tag.is_line_end:
-                boundary = self._find_boundary(node, within, room)
+                boundary = self.find_boundary(node, within, room)
                 word = _find_nearest(places[kind] or boundaries, boundary)
                 spans[index] = range(word, word)
         ordered = [index for index in spans if nodes[index].tag.kind == "ordered"]
@@ -289,7 +289,7 @@ class _Alignment:
                 yield from self.place(node.inside, range(node.start, node.end), words)
                 yield node.close, words.stop
 
-    def _enclose(self, nodes: Sequence[_Node], room: range) -> dict[int, range]:
+    def enclose(self, nodes: Sequence[_Node], room: range) -> dict[int, range]:
         """Return the words of each pair, by index: those aligned with the words inside it.
 
         Of several groups with words of another pair in between, it is the largest, the first
@@ -314,15 +314,15 @@ class _Alignment:
         free = [word for word in room if word not in taken]
         for index, node in enumerate(nodes):
             if node.start < node.end and index not in spans and free:
-                word = _find_nearest(free, self._scale(node.start, room))
+                word = _find_nearest(free, self.scale(node.start, room))
                 free.remove(word)
                 spans[index] = range(word, word + 1)
         return spans
 
-    def _find_boundary(self, node: _Node, within: range, room: range) -> int:
+    def find_boundary(self, node: _Node, within: range, room: range) -> int:
         """Return the boundary beside the word that is aligned with a neighbour of a tag."""
         if node.tag.is_line_end:
-            return self._scale(node.start, room)
+            return self.scale(node.start, room)
         if node.start <= within.start:
             return room.start
         if node.start >= within.stop:
@@ -331,9 +331,9 @@ class _Alignment:
         after = [word for word in self.words[node.start] if word in room]
         if before and (not after or not _follows_space(node.tag, self.source)):
             return before[-1]
-        return after[0] if after else self._scale(node.start, room)
+        return after[0] if after else self.scale(node.start, room)
 
-    def _scale(self, source_word: int, room: range) -> int:
+    def scale(self, source_word: int, room: range) -> int:
         """Return the target word in proportion to a source word, within `room`."""
         word = round(source_word * self.target.count / max(self.source.count, 1))
         return min(max(word, room.start), room.stop)

@@ -89,20 +89,16 @@ def _find_reason(unit: XmlElement, options: Options) -> str:
             code = element.attributes.get("xml:lang")
             if code and base_language(code) != base_language(language):
                 return "units in other languages"
-    return _TRANSLATED if _has_translation(unit) else ""
-
-
-def _has_translation(unit: XmlElement) -> bool:
-    """Test for a target with text, in all segments if it is divided like the source."""
     for target in unit.children("target")[:1]:
         if is_untranslated(unit, target) or not target.has_text():
-            return False
+            return ""
         segments = _find_segments(target)
         filled = [segment.attributes.get("mid") for segment in segments if segment.has_text()]
-        sources = _find_segments(*unit.children("seg-source"))
-        known = {segment.attributes.get("mid") for segment in sources} - {None}
-        return len(filled) == len(segments) or not known.issuperset(filled)
-    return False
+        parts = _find_segments(*unit.children("seg-source"))
+        known = {segment.attributes.get("mid") for segment in parts} - {None}
+        if len(filled) == len(segments) or not known.issuperset(filled):
+            return _TRANSLATED
+    return ""
 
 
 def _find_segments(*elements: XmlElement) -> list[XmlElement]:
@@ -184,8 +180,8 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
         if _is_translatable(segment):
             items += _read_content(source, segment)
 
-    def write(content: str) -> str:
-        """Return the target; refuse one that is too long."""
+    def check(content: str) -> str:
+        """Return the content of the target; refuse one that is too long."""
         visible = visible_text(content)
         for name, limit in attributes.items():
             most = limit.rpartition(",")[2].strip()
@@ -195,9 +191,10 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
             is_limit = is_width or name.endswith(":sizeRestriction")
             if is_limit and most.isdecimal() and size > int(most):
                 raise RefusedTranslationError(f"the translation has the size {size}, above {most}")
-        return f"{tag}{content}</{prefix}target>"
+        return content
 
-    for item in _write_copy(source, unit, text, place, items, write):
+    around = tag, f"</{prefix}target>"
+    for item in _write_copy(source, (unit, text), place, items, around, check):
         if isinstance(item, Replacement):
             yield item
         elif is_first:
@@ -217,13 +214,17 @@ def _space_before(source: str, tag_start: int) -> str:
 
 def _write_copy(
     source: str,
-    unit: XmlElement,
-    element: XmlElement,
+    elements: tuple[XmlElement, XmlElement],
     place: tuple[int, int],
     items: Sequence[Item],
-    write: Callable[[str], str],
+    around: tuple[str, str],
+    check: Callable[[str], str] = str,
 ) -> Iterator[Group | Replacement]:
-    """Yield the copy of an element of a unit with the items inside, and count what stays."""
+    """Yield the copy of an element of a unit with the items inside, and count what stays.
+
+    The copy has tags around it, and is written at a place in the document.
+    """
+    unit, element = elements
     reasons = [item.kept for item in items if isinstance(item, Replacement) and item.kept]
     has_texts = any(item.texts for item in items)
     if not has_texts and element.has_text() and not reasons:
@@ -232,7 +233,8 @@ def _write_copy(
         yield Replacement(unit.start, unit.start, "", reason)
     if has_texts:
         first, last, _ = _places(source, element)
-        yield Group(*place, source[first:last], tuple(items), first, write)
+        text = source[first:last]
+        yield Group(*place, text, tuple(items), first, lambda copy: check(copy).join(around))
 
 
 def _read_content(source: str, element: XmlElement) -> Iterator[Item]:
@@ -308,33 +310,24 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
         else:
             text = filled[code].children("seg")[0]
             target = find_language(empty, options.target)
-            if target:
-                place, before, after = _find_place(source, empty[target])
-            else:
-                last = unit.children("tuv")[-1]
-                place = (_places(source, last)[2],) * 2
+            last = empty[target] if target else unit.children("tuv")[-1]
+            tag_end, content_end, end = _places(source, last)
+            segments = last.children("seg") if target else []
+            place, around = (content_end, content_end), ("<seg>", "</seg>")
+            if segments:
+                place = segments[0].start, _places(source, segments[0])[2]
+                around = _open_tag(source, segments[0]), "</seg>"
+            elif not target:
                 language = escape_value(options.target, "")
-                before = f"{_space_before(source, last.start)}<tuv xml:lang={language}><seg>"
-                after = "</seg></tuv>"
+                tag = f"{_space_before(source, last.start)}<tuv xml:lang={language}>"
+                place, around = (end, end), (f"{tag}<seg>", "</seg></tuv>")
+            elif tag_end == end:
+                around = f"{_open_tag(source, last)}<seg>", "</seg></tuv>"
+                place = last.start, end
             items = [*_read_content(source, text)]
-            write = partial(_enclose, before, after)
-            yield from _write_copy(source, unit, text, place, items, write)
+            yield from _write_copy(source, (unit, text), place, items, around)
     if find_language(dict.fromkeys(codes, ""), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
             f"there are {listed(sorted(codes)) or 'none'}"
         )
-
-
-def _find_place(source: str, variant: XmlElement) -> tuple[tuple[int, int], str, str]:
-    """Return the place for the text of a variant without one, and the tags around it."""
-    for segment in variant.children("seg"):
-        return (segment.start, _places(source, segment)[2]), _open_tag(source, segment), "</seg>"
-    tag_end, content_end, end = _places(source, variant)
-    if tag_end == end:
-        return (variant.start, end), f"{_open_tag(source, variant)}<seg>", "</seg></tuv>"
-    return (content_end, content_end), "<seg>", "</seg>"
-
-
-def _enclose(before: str, after: str, content: str) -> str:
-    return before + content + after
