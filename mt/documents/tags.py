@@ -56,7 +56,7 @@ _SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮー�
 _NO_LINE_END = re.compile(
     rf"[(\[{{（［｛「『【〈《〔“‘].|.[{_SMALL_KANA}\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece"
     r"\u102b-\u103e\u1056-\u1059\u17b4-\u17dd]|[ァ-ヺー][ァ-ヺー]|[\u0e40-\u0e44\u0ec0-\u0ec4]."
-    r"|.[^\w\s(\[{（［｛「『【〈《〔“‘—–-]",
+    r"|.[^\w\s(\[{（［｛「『【〈《〔“‘—–-]"
 )
 """Before or behind these characters no line ends: marks, small letters, parts of a syllable."""
 _UNMARKED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]{2}")

@@ -17,13 +17,7 @@ from markdown_it.token import Token
 
 from mt.decoding.alignment import Link
 from mt.documents.document import read_document
-from mt.documents.segments import (
-    Format,
-    Options,
-    Replacement,
-    TranslatedLine,
-    count_kept,
-)
+from mt.documents.segments import Format, Options, Replacement, TranslatedLine, count_kept
 from tests.documents.samples import longer, translated
 
 HTML = [
@@ -170,10 +164,7 @@ BODIES = [
             ["a b", "c", "d", "e f g"],
         ),
         ("<h1>a<a title=b>¶</a></h1><i>→</i> c <b>!</b>", ["a", "b", "c"]),
-        (
-            "<img alt='{% a \"b\" %}' title=' c &amp; {{ d }}  e'>f {% a %}",
-            ["c & e", "f"],
-        ),
+        ("<img alt='{% a \"b\" %}' title=' c &amp; {{ d }}  e'>f {% a %}", ["c & e", "f"]),
         ("a<br>b<br/>c.<br>d<br><br>e<BR>", ["a b c.", "d", "e"]),
         ("你<br>好。<br>吗", ["你 好。", "吗"]),
         ("a <kbd>b</kbd> <samp>c</samp> <tt>d</tt> <var>e</var> f", ["a f"]),
@@ -493,47 +484,16 @@ class _Markup(HTMLParser):
 SOUP = st.lists(
     st.sampled_from(
         [
-            "<p>",
-            "</p>",
-            "<b>",
-            "</b>",
-            "<i class='a b'>",
-            "</i>",
-            "<br>",
-            "<code>",
-            "</code>",
-            '<a href=x title="the title">',
-            "</a>",
-            "<img alt=dog>",
-            "<!-- c -->",
-            "<div translate='no'>",
-            "</div>",
-            "<pre>",
-            "</pre>",
-            "word ",
-            "two words",
-            " ",
-            "\n",
-            "\r\n",
-            "&amp;",
-            "&lt;b>",
-            " &nope; ",
-            "&eacute;",
-            "&",
-            "1 ",
-            ". ",
-            "你好",
-            "<script>a<b</script>",
-            "<title>t & u</title>",
-            "</x>",
-            "<hr/>",
-            "\t",
-            "e\u0301",
+            "<p>", "</p>", "<b>", "</b>", "<i class='a b'>", "</i>", "<br>", "<code>",
+            "</code>", '<a href=x title="the title">', "</a>", "<img alt=dog>", "<!-- c -->",
+            "<div translate='no'>", "</div>", "<pre>", "</pre>", "word ", "two words", " ",
+            "\n", "\r\n", "&amp;", "&lt;b>", " &nope; ", "&eacute;", "&", "1 ", ". ", "你好",
+            "<script>a<b</script>", "<title>t & u</title>", "</x>", "<hr/>", "\t", "e\u0301",
             "😀",
         ]
     ),
     max_size=30,
-).map("".join)
+).map("".join)  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
@@ -555,45 +515,16 @@ def _letters(text: str) -> str:
 LINES = st.lists(
     st.sampled_from(
         [
-            "# head *line*",
-            "text with `code` and **bold** words",
-            "> quote",
-            "> > deep",
-            "- item [a](b)",
-            "  - inner",
-            "1. first",
-            "```",
-            "    indented",
-            "",
-            "",
-            "| a | b |",
-            "|---|---|",
-            "---",
-            "===",
-            "<div>",
-            "</div>",
-            "<b>x</b> y",
-            "a  ",
-            "b\\",
-            "*open",
-            "__strong__ _em_",
-            "[ref]",
-            "[ref]: /x",
-            "![alt](x)",
-            "\\*no\\*",
-            "a &amp; b",
-            "\tcode",
-            "~~~",
-            "<!-- c",
-            "-->",
-            "你好 **世界**。",
-            "+ plus",
-            "2) two",
+            "# head *line*", "text with `code` and **bold** words", "> quote", "> > deep",
+            "- item [a](b)", "  - inner", "1. first", "```", "    indented", "", "",
+            "| a | b |", "|---|---|", "---", "===", "<div>", "</div>", "<b>x</b> y", "a  ",
+            "b\\", "*open", "__strong__ _em_", "[ref]", "[ref]: /x", "![alt](x)", "\\*no\\*",
+            "a &amp; b", "\tcode", "~~~", "<!-- c", "-->", "你好 **世界**。", "+ plus", "2) two",
             "[^1]: note",
         ]
     ),
     max_size=12,
-)
+)  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
