@@ -120,44 +120,26 @@ def test_only_text_changes(
     [
         ("srt", SRT, ["Hello there, my friend.", "Who?", "Me & you"]),
         ("vtt", VTT, ["Hello & good bye"]),
-        (
-            "srt",
-            cue("It was late.\nMr.\nOak ran.\n\nHe fell"),
-            ["It was late.", "Mr. Oak ran.", "He fell"],
-        ),
-        (
-            "srt",
-            cue("- Why? - Why\nnot?\nANNA: So\nMAN 2 (OFF): No"),
-            ["Why?", "Why not?", "So", "No"],
-        ),
-        (
-            "srt",
-            cue("STOP: NO ENTRY\nIt is 4:30, at -5 degrees"),
-            ["STOP: NO ENTRY It is 4:30, at -5 degrees"],
-        ),
+        ("srt", cue("It was late.\nMr.\nOak ran.\n\nHe fell"),
+         ["It was late.", "Mr. Oak ran.", "He fell"]),
+        ("srt", cue("- Why? - Why\nnot?\nANNA: So\nMAN 2 (OFF): No"),
+         ["Why?", "Why not?", "So", "No"]),
+        ("srt", cue("STOP: NO ENTRY\nIt is 4:30, at -5 degrees"),
+         ["STOP: NO ENTRY It is 4:30, at -5 degrees"]),
         ("srt", cue("{\\an8}<i>5 < 6\\Nand\\h8 > 7</i>"), ["5 < 6 and 8 > 7"]),
         ("srt", cue("♪ la la ♪\n<font color=red>{b}No{/b}</font>"), ["la la", "No"]),
         ("srt", cue("他走了。\n她呢？\n- 在家"), ["他走了。", "她呢？", "在家"]),
-        (
-            "vtt",
-            "WEBVTT\n\n" + cue("<v Ann>Hi <b>you</b></v> <v.loud Bob>Me\ntoo", "."),
-            ["Hi you", "Me too"],
-        ),
+        ("vtt", "WEBVTT\n\n" + cue("<v Ann>Hi <b>you</b></v> <v.loud Bob>Me\ntoo", "."),
+         ["Hi you", "Me too"]),
         ("jsonl", '{"text": "One\\ntwo\\nThree\\n\\nFour"}', ["One two", "Three", "Four"]),
-        (
-            "srt",
-            cue("(gasps)\nDr. Elm: So\nMax: No\n<c.red>[bell]</c><br>It is<br/>late"),
-            ["gasps", "Dr. Elm: So", "Max: No", "bell", "It is late"],
-        ),
+        ("srt", cue("(gasps)\nDr. Elm: So\nMax: No\n<c.red>[bell]</c><br>It is<br/>late"),
+         ["gasps", "Dr. Elm: So", "Max: No", "bell", "It is late"]),
         ("vtt", "WEBVTT\n\n" + cue("{\\an8}<ruby>字<rt>zi</rt></ruby> it", "."), ["字 it"]),
-        (
-            "jsonl",
-            '{"text": "# Up\\n* one\\n  two\\n2. три\\nдва | <b>no</b> |x|\\n## <i>x</i> y"}',
-            ["# Up", "* one two", "2. три два", "no", "## x y"],
-        ),
+        ("jsonl", '{"text": "# Up\\n* one\\n  two\\n2. три\\nдва | <b>no</b> |x|\\n## <i>x</i> y"}',
+         ["# Up", "* one two", "2. три два", "no", "## x y"]),
         ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "- Three"]),
     ],
-)
+)  # fmt: skip
 def test_lines_of_a_sentence_are_one_text(format: Format, source: str, texts: list[str]) -> None:
     seen: list[str] = []
 
@@ -333,11 +315,8 @@ def test_markup_of_messages_comes_back(message: str, texts: list[str], markup: l
         ("c", "50% discount on %d", "on% discount 50 %d"),
         ("objc", "%@ has %1$lld dogs", "%@ dogs %1$lld has"),
         ("python", "bad: %r in %(full name)s", "in bad:%r %(full name)s"),
-        (
-            "python-brace",
-            "{name!r:>9} has {{{0[a].b}}} of {}",
-            "{name!r:>9} of {{{0[a].b}}} has {}",
-        ),
+        ("python-brace", "{name!r:>9} has {{{0[a].b}}} of {}",
+         "{name!r:>9} of {{{0[a].b}}} has {}"),
         ("java", "don''t see '{a}' in {0}", "in see '{a}' don''t {0}"),
         ("csharp", "{0:N2} of {1,-9} apples", "{0:N2} apples {1,-9} of"),
         ("lisp", "~a has ~5,2f dogs~%", "~a dogs ~5,2f has~%"),
@@ -354,7 +333,7 @@ def test_markup_of_messages_comes_back(message: str, texts: list[str], markup: l
         ("javascript", "%s took %.3fs more", "%s more %.3fs took"),
         ("no-c", "{{ a }} has dogs", "{{ a }} dogs has"),
     ],
-)
+)  # fmt: skip
 def test_flag_of_a_message_chooses_its_placeholders(
     flag: str, message: str, translation: str
 ) -> None:
@@ -454,14 +433,6 @@ def test_other_order_of_placeholders_without_number_is_refused() -> None:
         refused: list[str] = []
         translated(f"{text}\n".encode(), "text", _reverse, refused=refused)
         assert refused == ([] if order else ["the translation changes the order of `%s`, `%d`"])
-
-
-@pytest.mark.parametrize("tag", ["{{ a.b }}", "{% if a %}", "{# dog #}", "<%= a > b %>"])
-def test_template_tags_are_inline_tags(tag: str) -> None:
-    page = f"<p>{tag}She &amp; her <b>dog {tag} ran</b>.{tag}</p>"
-    assert translated(page.encode(), "html", str.upper).decode() == (
-        f"<p>{tag}SHE &amp; HER <b>DOG {tag} RAN</b>.{tag}</p>"
-    )
 
 
 _LANGUAGE = b'msgid ""\nmsgstr "Language: de\\n"\n\n'
@@ -723,16 +694,6 @@ def test_files_without_text_are_kept_or_refused(format: Format, mark: bytes) -> 
         except DataError as error:
             assert format in {"srt", "vtt", "po", "xliff", "tmx", "jsonl", "tsv"}
             assert str(error).startswith("file: ")
-
-
-def test_byte_order_mark_is_kept() -> None:
-    files: dict[Format, str] = {"markdown": "# a", "html": "<p>a", "text": " a", "po": PO}
-    for format, source in files.items():
-        with_mark = "\ufeff" + source
-        for encoding in ("utf-8", "utf-16-be"):
-            result = translated(with_mark.encode(encoding), format, str.upper)
-            expected = translated(source.encode(), format, str.upper).decode()
-            assert result.decode(encoding) == f"\ufeff{expected}"
 
 
 def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
