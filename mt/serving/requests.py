@@ -279,7 +279,7 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     texts = [text for item in items for text in item.texts]
 
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
-        return b"".join(document.translate(items, lambda _: iter(lines), refuse))
+        return b"".join(document.translate(items, lines, refuse))
 
     has_tags = any(text.needs_links(options.target) for text in texts)
     lines = tuple(text.text for text in texts)
