@@ -1,4 +1,4 @@
-"""BLEU after 5, 15 and 60 minutes of training with automatic settings: a row of docs/lab/records.md.
+"""BLEU after 5, 15 and 60 minutes with automatic settings: a row of docs/lab/records.md.
 
     python bench/record.py tatoeba-zh-en --tree ../older --minutes 1 5 --seeds 1
 
@@ -170,7 +170,7 @@ def measure(folder: Path, config: Mapping[str, Any], tree: Path, threads: int) -
 def format_row(
     first: Sequence[str], scores: Mapping[float, Sequence[Score]], *, goal: float
 ) -> str:
-    """Return a row of docs/lab/records.md with its first cells; a budget without scores has a dash."""
+    """Return a row of docs/lab/records.md; a budget without scores has a dash."""
     columns = [scores.get(minutes, ()) for minutes in BUDGETS]
     bits = [f"{mean(score.bits for score in models):.3f}" if models else "–" for models in columns]
     means = {minutes: mean(score.bleu for score in models) for minutes, models in scores.items()}
