@@ -60,14 +60,6 @@ def distill(
             "--noise", help="Drop, mask and move words of the translations, for back-translation."
         ),
     ] = False,
-    lines: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="With a RUN: translate N diverse lines, chosen by the n-grams of its tokens.",
-        ),
-    ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Model of the endpoint.")
     ] = None,
@@ -107,9 +99,9 @@ def distill(
     if origin is None:
         _refuse({**request, "judge": judge, "allow": allow}, "--from")
         run, sources = _expect(inputs, "RUN, and CONFIG or a text", 2, 2)
-        _distill_with_run(run, sources, out, n_best, noise, lines, shard, checked, device)
+        _distill_with_run(run, sources, out, n_best, noise, shard, checked, device)
         return
-    _refuse({"set": overrides, "noise": noise or None, "lines": lines}, "a RUN as the teacher")
+    _refuse({"set": overrides, "noise": noise or None}, "a RUN as the teacher")
     is_endpoint = "://" in origin
     config, *texts = _expect(inputs, "CONFIG", 1, 2 if is_endpoint else 1)
     data = load(config).data
@@ -154,7 +146,6 @@ def _distill_with_run(
     out: Path,
     n_best: int,
     noise: bool,
-    lines: int | None,
     shard: str | None,
     overrides: Sequence[str],
     device: str,
@@ -167,7 +158,7 @@ def _distill_with_run(
         data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
         teacher = Teacher.read(run, overrides=overrides, device=device)
         given = NOISE if noise else None
-        distillation = Distillation(teacher, Sources(data), n_best, given, lines)
+        distillation = Distillation(teacher, Sources(data), n_best, given)
 
         def start() -> Make:
             assert teacher.translator  # loaded before a file is made

@@ -112,8 +112,6 @@ def test_work_without_a_pair_left_is_an_error_after_the_counts(
         ("{text} {text} --out o", "is a file, a run folder was expected"),
         ("{run} --out o", "expected RUN, and CONFIG or a text, got: "),
         ("{run} {text} --out o --judge {run}", "--judge requires --from"),
-        ("{run} {text} --out o --lines 0", "--lines"),
-        ("{text} --out o --from c.tsv --lines 5", "--lines requires a RUN as the teacher"),
     ],
 )
 def test_invalid_call_is_one_line_and_makes_no_folder(
@@ -130,11 +128,11 @@ def test_invalid_call_is_one_line_and_makes_no_folder(
     assert not Path("o").exists()
 
 
-def test_a_file_in_place_of_the_folder_is_refused_before_lines_are_chosen(
+def test_a_file_in_place_of_the_folder_is_refused(
     finished_run: Path, mono: Path, program: Program
 ) -> None:
     out = mono.with_name("out")
     out.write_text("kept")
-    status, _, err = program("distill", finished_run, mono, "--lines", 3, "--out", out)
+    status, _, err = program("distill", finished_run, mono, "--out", out)
     assert (status, err) == (2, f"error: {out}: is a file; name a folder\n")
     assert out.read_text() == "kept"
