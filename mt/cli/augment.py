@@ -13,8 +13,7 @@ from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.augment.candidate_filters import Selection
-    from mt.augment.collection import Collection
-    from mt.config.data import DataConfig
+    from mt.augment.endpoint import Collection
 
 
 def distill(
@@ -74,10 +73,6 @@ def distill(
         float | None,
         typer.Option(min=0, metavar="T", help="Temperature of the endpoint; default: 0."),
     ] = None,
-    judge: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="With --from: run that scores the translations."),
-    ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="With --from: disable this filter; repeatable."),
@@ -97,7 +92,7 @@ def distill(
     checked = decoding_only(overrides)
     request = {"model": model, "prompt": prompt, "temperature": temperature}
     if origin is None:
-        _refuse({**request, "judge": judge, "allow": allow}, "--from")
+        _refuse({**request, "allow": allow}, "--from")
         run, sources = _expect(inputs, "RUN, and CONFIG or a text", 2, 2)
         _distill_with_run(run, sources, out, n_best, noise, shard, checked, device)
         return
@@ -105,25 +100,22 @@ def distill(
     is_endpoint = "://" in origin
     config, *texts = _expect(inputs, "CONFIG", 1, 2 if is_endpoint else 1)
     data = load(config).data
-    from mt.augment.candidate_filters import Judge, Selection
+    from mt.augment.candidate_filters import Selection
 
     languages = (data.source_language, data.target_language)
-    judge_run = Judge(judge, device) if judge else None
-    selection = Selection(Path(origin), languages, judge_run, tuple(allow or ()))
+    selection = Selection(Path(origin), languages, tuple(allow or ()))
     if not is_endpoint:
         _refuse({**request, "shard": shard, "n-best": n_best if n_best > 1 else None}, "a URL")
         _select(selection, out)
         return
     selection.check()
-    from mt.augment.collection import Collection
     from mt.augment.distill import Sources
-    from mt.augment.endpoint import PROMPT, Endpoint
+    from mt.augment.endpoint import PROMPT, Collection, Endpoint
 
     if model is None:
         raise UserError("--from URL: needs --model NAME, the model of the endpoint")
-    endpoint = Endpoint(origin, model, prompt or PROMPT, temperature or 0.0, n_best)
-    source: DataConfig | Path = texts[0] if texts else data
-    collection = Collection(endpoint, Sources(source), languages)
+    endpoint = Endpoint(origin, model, languages, prompt or PROMPT, temperature or 0.0, n_best)
+    collection = Collection(endpoint, Sources(texts[0] if texts else data))
     if collected := _collect(collection, selection, out, shard):
         _select(collected, out)
 
@@ -208,13 +200,9 @@ def _collect(
 def _select(selection: "Selection", out: Path) -> None:
     """Select pairs, and print the counts and the files written; raise UserError without a pair."""
     from mt.augment.candidate_filters import PAIRS
-    from mt.decoding.shards import Make, complete
+    from mt.decoding.shards import complete
 
-    def start() -> Make:
-        assert selection.norms  # learned before a file is made
-        return selection.make_windows
-
-    result = complete(selection.plan_job(out), start)
+    result = complete(selection.plan_job(out), lambda: selection.make_windows)
     assert result is not None, "one process does all"
     counts = sorted(result.record.counts.items(), key=lambda item: (-item[1], item[0]))
     rows = [("lines read", f"{result.record.lines:,}")]

@@ -111,7 +111,7 @@ def test_work_without_a_pair_left_is_an_error_after_the_counts(
         ("{run} {text}n --out o", "did you mean `more.en`?"),
         ("{text} {text} --out o", "is a file, a run folder was expected"),
         ("{run} --out o", "expected RUN, and CONFIG or a text, got: "),
-        ("{run} {text} --out o --judge {run}", "--judge requires --from"),
+        ("{run} {text} --out o --allow copy", "--allow requires --from"),
     ],
 )
 def test_invalid_call_is_one_line_and_makes_no_folder(
