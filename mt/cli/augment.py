@@ -13,7 +13,6 @@ from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.augment.candidate_filters import Selection
-    from mt.augment.endpoint import Collection
 
 
 def distill(
@@ -111,13 +110,24 @@ def distill(
     selection.check()
     from mt.augment.distill import Sources
     from mt.augment.endpoint import PROMPT, Collection, Endpoint
+    from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
 
     if model is None:
         raise UserError("--from URL: needs --model NAME, the model of the endpoint")
     endpoint = Endpoint(origin, model, languages, prompt or PROMPT, temperature or 0.0, n_best)
     collection = Collection(endpoint, Sources(texts[0] if texts else data))
-    if collected := _collect(collection, selection, out, shard):
-        _select(collected, out)
+    with chosen_shard(shard) as part:
+        job = collection.plan_job(out, part or Shard())
+        selection = replace(selection, candidates=job.files[0])
+        if not job.record.exists():  # before candidates are paid for
+            refuse_existing(selection.list_files(out))
+        result = complete(job, lambda: collection.make_windows)
+    if result is None:
+        return
+    if result.missing:
+        typer.echo("\n".join([*map(str, result.files), result.missing]))
+    else:
+        _select(selection, out)
 
 
 def _refuse(options: Mapping[str, object], requirement: str) -> None:
@@ -172,29 +182,6 @@ def _distill_with_run(
 def _nothing_left(lines: int) -> UserError:
     """Return the error for a work without a result, whose counts are printed before."""
     return UserError(f"no pair is left of {lines:,} lines; the counts above have the reasons")
-
-
-def _collect(
-    collection: "Collection", selection: "Selection", out: Path, shard: str | None
-) -> "Selection | None":
-    """Collect candidates and return the selection from them; None if other shards are missing.
-
-    Raises UserError for files in the way of the selection, before candidates are paid for.
-    """
-    from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
-
-    with chosen_shard(shard) as part:
-        job = collection.plan_job(out, part or Shard())
-        selection = replace(selection, candidates=job.files[0])
-        if not job.record.exists():
-            refuse_existing(selection.list_files(out))
-        result = complete(job, lambda: collection.make_windows)
-    if result is None:
-        return None
-    if result.missing:
-        typer.echo("\n".join([*map(str, result.files), result.missing]))
-        return None
-    return selection
 
 
 def _select(selection: "Selection", out: Path) -> None:
