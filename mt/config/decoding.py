@@ -1,9 +1,9 @@
 """Configuration of the search for translations, and of their scores."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mt.config.base import LocalPath, Section, TaggedSection
 
@@ -89,16 +89,6 @@ class Published(Section):
     source: Annotated[str, Field(min_length=1)]
     """Publication, and where the score was read if elsewhere."""
 
-    @field_validator("protocol", mode="before")
-    @classmethod
-    def _refuse_mapping(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            raise ValueError(
-                "is one line of text, the stated part of a signature, such as "
-                "`nrefs:1|case:mixed|tok:13a|text:plain`"
-            )
-        return value
-
 
 class Band(Section):
     """Range of BLEU that a recipe must reach."""
@@ -133,11 +123,3 @@ class EvaluationConfig(Section):
     """Range of BLEU by test split; `make reproduce` fails outside it."""
     published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
     """Published scores, which `make reproduce` compares with."""
-
-    @field_validator("bleu_tokenizer", mode="before")
-    @classmethod
-    def _refuse_sacrebleu_name(cls, value: Any) -> Any:
-        if isinstance(value, str) and value in MEANT_TOKENIZERS:
-            meant = MEANT_TOKENIZERS[value]
-            raise ValueError(f"`{value}` is not the name of a tokenizer; did you mean `{meant}`?")
-        return value

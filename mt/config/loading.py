@@ -104,8 +104,8 @@ def _with_found_paths(values: dict[str, Any], run: Path) -> dict[str, Any]:
             return value
         if expand_home(value).exists():
             return value
-        found = (place / value for place in places if (place / value).exists())
-        return str(next(found, value))
+        existing = (place / value for place in places if (place / value).exists())
+        return str(next(existing, value))
 
     return {name: find(name, value) for name, value in values.items()}
 

@@ -94,8 +94,8 @@ class Config(Section):
 
     def split_tags(self, name: str) -> dict[str, str | None]:
         """Return the tags of `valid` or a test split, by key."""
-        own, default = self.data.split(name), self.decoding
-        return {key: getattr(own, key, None) or getattr(default, key) for key in TAG_KEYS}
+        split, default = self.data.split(name), self.decoding
+        return {key: getattr(split, key, None) or getattr(default, key) for key in TAG_KEYS}
 
     def tags_to_choose(self) -> dict[TagKey, dict[str | None, tuple[Direction, ...]]]:
         """Return the needed tags, by key, of each key that `decoding` does not set."""
