@@ -93,9 +93,8 @@ class HeldOutSource(PairSection):
     format: Literal["held_out"] = "held_out"
     """Held-out pairs, the default format if `held_out` is given."""
     held_out: Annotated[int, Field(ge=1, le=10**9)]
-    """Number of pairs; held-out splits take at most half of the distinct pairs of the corpora."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Seed of the choice, which does not depend on the order of the pairs."""
+    """Number of pairs; held-out splits take at most half of the distinct pairs of the corpora. The
+    choice depends on the name of the split and not on the order of the pairs."""
 
 
 class CorpusSource(PairSection):

@@ -188,6 +188,8 @@ def test_redirected_files_are_inputs_and_outputs_as_well(tmp_path: Path) -> None
         done = process("translate", "run", str(text), stdout=stdout)
     assert done.returncode == 2
     assert done.stderr.startswith("error: stdout is a file that the command reads")
+    done = process("data", "clean", "c", "--set", f"data.train.path={text}", "--out", str(text))
+    assert (done.returncode, done.stderr.count("is named twice")) == (2, 1)
     assert text.read_text() == "kept\n"
 
 
