@@ -75,18 +75,6 @@ def test_shards_list_the_missing_ones_and_join(
     assert contents(tmp_path / "out") == contents(one)
 
 
-def test_one_of_several_translations_of_a_config_is_taken(
-    finished_run: Path, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path, program: Program
-) -> None:
-    call = ("distill", finished_run, tiny_recipe, "--device", "cpu")
-    assert program(*call, "--out", tmp_path / "one")[0] == 0
-    sources = (tmp_path / "one" / "train.en").read_text().splitlines()
-    assert set(sources) <= set((tiny_corpus / "train.en").read_text().splitlines())
-    assert program(*call, "--out", tmp_path / "two", "--n-best", "2")[0] == 0
-    one, two = ((tmp_path / name / "train.de").read_text() for name in ("one", "two"))
-    assert one != two
-
-
 def test_work_without_a_pair_left_is_an_error_after_the_counts(
     finished_run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
 ) -> None:
