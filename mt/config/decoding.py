@@ -64,9 +64,9 @@ class DecodingConfig(TaggedSection):
 
 MBR_CANDIDATES = 16
 """Number of candidates for `decoding.mbr`, from samples or the beam."""
-IN_TORCH = ("decoding.engine=torch", "decoding.quantization=none")
+PYTORCH_ONLY = ("decoding.engine=torch", "decoding.quantization=none")
 """Overrides for PyTorch as the only engine of a run."""
-ONE_SEARCH: dict[str, str] = {"repair": "off"}
+NO_REPAIR: dict[str, str] = {"repair": "off"}
 """Values of `DecodingConfig` without a second search."""
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
