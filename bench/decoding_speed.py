@@ -23,7 +23,7 @@ import torch
 from tqdm import tqdm
 
 from bench.cost import measure_peak_memory
-from mt.config.decoding import IN_TORCH, ONE_SEARCH
+from mt.config.decoding import NO_REPAIR, PYTORCH_ONLY
 from mt.config.loading import load_config, require_section
 from mt.data.splits import open_split
 from mt.decoding.ctranslate2_engine import count_cores, describe_unsupported
@@ -81,7 +81,7 @@ def measure_decoding(
     lines = [pair.source for pair in open_split(data, split).pairs()]
     speeds = []
     for search, size in tqdm([*product(("greedy", "beam"), batch_sizes)], "decoding", disable=None):
-        settings = {"search": search, "batch_size": size, **ONE_SEARCH}
+        settings = {"search": search, "batch_size": size, **NO_REPAIR}
         translator.decoding = translator.decoding.changed(**settings)
         beam = translator.decoding.beam if search == "beam" else 1
         speeds.append(SearchSpeed(search, beam, size, *time_lines(translator, lines)))
@@ -127,7 +127,7 @@ def measure_engines(
     speeds = []
     for folder, engine, count in tqdm(jobs, "engines", disable=None):
         # For PyTorch; an export is its own engine in any case.
-        settings = [device, str(time.monotonic()), *overrides, *IN_TORCH]
+        settings = [device, str(time.monotonic()), *overrides, *PYTORCH_ONLY]
         done = subprocess.run(
             [sys.executable, __file__, "--process", folder, *settings],
             env={**os.environ, "OMP_NUM_THREADS": str(count), "PYTHONPATH": path},
@@ -169,7 +169,7 @@ def time_translation(
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: count_cores()])
-    repair = [f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()]
+    repair = [f"decoding.{key}={value}" for key, value in NO_REPAIR.items()]
     translator = load_translator(run, overrides=[*overrides, *repair], device=device)
     load_seconds = time.monotonic() - started_at
     data = load_config(run / CONFIG_FILE).data

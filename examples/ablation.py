@@ -19,8 +19,7 @@ from safetensors.torch import load_file
 
 from mt.config import Config, DecodingConfig
 from mt.config.base import LocalPath, Section
-from mt.config.loading import load_config, validate_document
-from mt.config.yaml_reader import read_document
+from mt.config.loading import load_config, read_document, validate_document
 from mt.errors import (
     ConfigError,
     DivergedError,

@@ -1,7 +1,7 @@
 """Splits and training corpora of a config, and cleaned corpora as files.
 
 Held-out splits are chosen from the training pairs by a hash, so that the choice depends on their
-texts, the seed and the name of the split, but not on their order.
+texts and the name of the split, but not on their order.
 """
 
 from collections import deque
@@ -233,7 +233,7 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
         direction, matching = data.direction_of(source), data.matching_corpora(source)
         corpora = {key: open_source(corpus, direction) for key, corpus in matching.items()}
         cleaning = Cleaning(settings, direction)
-        splits.append(HeldOutSplit(name, source.held_out, source.seed, corpora, cleaning, most))
+        splits.append(HeldOutSplit(name, source.held_out, corpora, cleaning, most))
     given = tuple(open_split(data, name).source for name in sources if name not in held_out)
     choice = HeldOutChoice(tuple(splits), given)
     return {
@@ -250,7 +250,7 @@ _CHOSEN: dict[str, dict[str, list[SentencePair]]] = {}
 class HeldOutChoice:
     """Choice of the pairs of all held-out splits, made while the training corpora are read.
 
-    The rank of a pair is a hash of its normalized texts, the seed and the name of the split. From
+    The rank of a pair is a hash of its normalized texts and the name of the split. From
     the lowest rank on, a pair is chosen if the cleaning leaves it and neither text is taken by
     another one. So the order of a corpus has no influence, and no two held-out pairs share a text.
     """
@@ -330,7 +330,6 @@ class HeldOutSplit:
 
     name: str
     count: int
-    seed: int
     corpora: dict[str, PairSource]
     """Training corpora of the same languages and tag, by key below `data`."""
     cleaning: Cleaning
@@ -338,7 +337,7 @@ class HeldOutSplit:
     """Pairs to keep; all pairs of a smaller corpus are kept."""
 
     def __post_init__(self) -> None:
-        self.mask = hash_text(f"{self.seed} {self.name}")
+        self.mask = hash_text(self.name)
         self.threshold = (1 << 64) - 1
         self.lowest: dict[int, SentencePair] = {}
         """Pairs by rank, in its order."""

@@ -154,7 +154,6 @@ class _Cache:
     memory_values: Tensor
     keys: Tensor
     values: Tensor
-    records_attention = False
 
     @property
     def tokens(self) -> int:

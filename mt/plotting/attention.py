@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from numpy.typing import NDArray
 
-from mt.config.decoding import IN_TORCH
+from mt.config.decoding import PYTORCH_ONLY
 from mt.config.loading import load_config
 from mt.decoding.text_files import open_output
 from mt.decoding.torch_engine import TorchEngine
@@ -78,7 +78,7 @@ def plot_attention(
     pictures["cross"] = output
     for picture in pictures.values():
         check_picture(picture)
-    translator = load_translator(run, overrides=[*overrides, *IN_TORCH], device="cpu")
+    translator = load_translator(run, overrides=[*overrides, *PYTORCH_ONLY], device="cpu")
     data = load_config(run / CONFIG_FILE).data
     languages = data.source_language, data.target_language
     for maps in compute_maps(translator, sentence, languages=languages):

@@ -41,7 +41,7 @@ _SAVES_MEMORY: dict[str, dict[str, Any]] = {
     "recompute: on": {"recompute": "on"},
     "optimizer: adafactor": {"optimizer": "adafactor"},
     "precision: pure_bf16": {"precision": "pure_bf16", "weight_decay": 0.0},
-    "lora: {rank: 16}": {"lora": {}},
+    "lora: 16": {"lora": 16},
 }
 """Settings of `training` that save memory."""
 

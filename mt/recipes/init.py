@@ -24,8 +24,7 @@ from pydantic import ValidationError
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
-from mt.config.loading import dump_yaml
-from mt.config.yaml_reader import parse_value
+from mt.config.loading import dump_yaml, parse_value
 from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
 from mt.data.splits import (

@@ -14,7 +14,7 @@ import torch
 
 from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
-from mt.config.decoding import ONE_SEARCH
+from mt.config.decoding import NO_REPAIR
 from mt.config.training import Metric
 from mt.data.batches import Batch, Lengths, collate, micro_batches
 from mt.data.pairs import SentencePair
@@ -74,7 +74,7 @@ class Validator:
             data,
             config.decoding.changed(
                 search="greedy",
-                **ONE_SEARCH,  # an early model repeats itself often
+                **NO_REPAIR,  # an early model repeats itself often
                 mbr=None,
                 **config.split_tags("valid"),
                 max_length_extra=validation_length(data.valid_lengths, config.decoding),
