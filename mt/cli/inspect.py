@@ -200,7 +200,7 @@ def attention(
     checked = decoding_only(overrides)
     if find_spec("matplotlib") is None:
         raise UserError(f"plots need matplotlib: {install_hint('plot')}")
-    from mt.plotting.attention import plot_attention
+    from mt.plotting.attention_maps import plot_attention
 
     for path in plot_attention(run, sentence, output=output, overrides=checked):
         typer.echo(path)

@@ -139,9 +139,13 @@ class Comparison:
                     cells[4:] = [f"{score.difference:+z.2f}", p_value, score.outcome]
                 rows.append(cells)
                 signatures[f"{score.metric}: {score.signature}"] = None
-        name = "paired bootstrap" if self.test == "bootstrap" else "approximate randomisation"
-        level = LEVELS[self.test]
-        notes = [f"p: {name}, {self.samples} samples; a difference is significant below {level}"]
+        name = "paired bootstrap, one tail"
+        if self.test == "randomization":
+            name = "approximate randomisation, two tails"
+        notes = [
+            f"p: {name}, {self.samples} samples; a difference is significant below "
+            f"{LEVELS[self.test]}"
+        ]
         if tests > 2:
             notes.append(f"with {tests} tests, some are by chance; to be sure, divide by {tests}")
 
@@ -195,39 +199,42 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
         if len(options.splits) > 1 and (job.texts or len(folders) < len(paths)):
             raise UserError("files and --references are of one test set: give --split once")
         splits = options.splits or (None,)
-        test_sets = [read_common_set(folders, split, checks, job) for split in splits]
+        test_sets = [read_common_sets(folders, split, checks, job) for split in splits]
     else:
-        test_sets = [read_files(options, checks)]
-    # The files of all test sets are checked before the first translation.
+        test_sets = [dict.fromkeys(paths, read_files(options, checks))]
+    # Files are checked before the first translation.
+    test_set = next(iter(test_sets[0].values()))
     files = {
-        path: read_system(path, test_sets[0], options.allow)
-        for path in paths
-        if path not in folders
+        path: read_system(path, test_set, options.allow) for path in paths if path not in folders
     }
     comparisons = []
-    for test_set in test_sets:
-        systems = []
+    for sets in test_sets:
+        test_set, systems = next(iter(sets.values())), []
         for path in paths:
             if path in files:
                 systems.append(files[path])
                 continue
-            scored = evaluate_run(path, split=test_set.name, device=options.device, job=job)
-            lines = tuple(LineReader(path / EVALUATIONS_FOLDER / f"{test_set.name}.hypotheses.txt"))
+            split = sets[path].name
+            scored = evaluate_run(path, split=split, device=options.device, job=job)
+            lines = tuple(LineReader(path / EVALUATIONS_FOLDER / f"{split}.hypotheses.txt"))
             forced = scored.bleu.signature.partition("|forced:")[2].partition("|")[0]
             systems.append(System(str(path), lines, forced))
         comparisons.append(compare_systems(test_set, systems, options))
     return comparisons
 
 
-def read_common_set(
+def read_common_sets(
     folders: Sequence[Path], split: str | None, checks: TextChecks, job: EvaluationJob
-) -> EvaluationSet:
-    """Return the split of all runs; raise UserError, naming the first difference, if it differs."""
-    read: list[EvaluationSet] = []
+) -> dict[Path, EvaluationSet]:
+    """Return the split of each run; raise UserError, naming the first difference, if they differ.
+
+    The same texts may have another name in another run.
+    """
+    sets: dict[Path, EvaluationSet] = {}
     for folder in folders:
         config, name = find_split(folder, split, (), job)
-        read.append(read_evaluation_set(config, name, checks, job.texts))
-        first, other = read[0], read[-1]
+        sets[folder] = read_evaluation_set(config, name, checks, job.texts)
+        first, other = sets[folders[0]], sets[folder]
         for text, other_text in zip(
             (first.sources, *first.references), (other.sources, *other.references), strict=True
         ):
@@ -238,7 +245,7 @@ def read_common_set(
                     f"`{first.name}` of {folders[0]} and `{other.name}` of {folder} differ from "
                     f"line {differing} on; only translations of one test set compare"
                 )
-    return read[0]
+    return sets
 
 
 def read_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:

@@ -13,7 +13,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.model.hooks import record_attention
-from mt.plotting.attention import (
+from mt.plotting.attention_maps import (
     TokenAxis,
     check_picture,
     compute_maps,
