@@ -111,6 +111,8 @@ def import_(
 
     if (languages is None) != (sample is None):
         raise UserError("--languages and --sample go together: the tokens of the sample are kept")
+    if run.exists():
+        raise UserError(f"{run}: exists already; name a new folder")
     if model_type(path) == "marian":
         from mt.export.marian import import_marian
 

@@ -14,14 +14,7 @@ from mt.data.normalization import list_rules, normalize_source
 from mt.data.sentencepiece_model import with_rules
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
 from mt.errors import UserError, listed
-from mt.export.export import (
-    MIN_IDENTICAL,
-    ExportOptions,
-    ExportResult,
-    begin_export,
-    evaluate_sample,
-    export_ctranslate2,
-)
+from mt.export import export as exports
 from mt.files import open_aside, read_json, replace_file, require_regular_file, write_json
 from mt.languages import base_language, code_parts, language_name
 from mt.runs import EXPORTED_MODEL, exported_details
@@ -61,7 +54,7 @@ def find_code(language: str) -> str:
     return code
 
 
-def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+def export_argos(run: Path, output: Path, options: exports.ExportOptions) -> exports.ExportResult:
     """Export a run to the package `output` with the export to CTranslate2 and its proof.
 
     The package is kept only if tokens and text of the sample are those of the run as well. It has
@@ -72,7 +65,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         raise UserError(f"{output}: name a file {SUFFIX}")
     if options.sample:
         require_regular_file(options.sample)
-    finished, _, sample = begin_export(run, output, options)
+    finished, _, sample = exports.begin_export(run, output, options)
     data, tokenizer = finished.config.data, finished.tokenizer
     codes = find_code(data.source_language), find_code(data.target_language)
     if codes[0] == codes[1]:
@@ -81,7 +74,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         raise UserError(f"Argos Translate cannot put {listed(sorted(tags)[:3])} before a line")
     with open_aside(output.with_suffix("")) as folder:
         exported, package = folder / "ctranslate2", folder / f"translate-{codes[0]}_{codes[1]}"
-        result = export_ctranslate2(run, exported, options)
+        result = exports.export_ctranslate2(run, exported, options)
         if result.failure is not None:
             return result
         model = package / "model"
@@ -108,7 +101,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         write_json(package / "metadata.json", metadata)
         translations, expected = _translate(package, exported, tokenizer, sample.lines)
         same = sum(map(str.__eq__, translations, expected))
-        if same < MIN_IDENTICAL * len(expected):
+        if same < exports.MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
             return replace(result, failure=reason)
         with replace_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -116,7 +109,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
                 archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
     note = f"in Argos Translate: {same} of {len(expected)} lines as in its search by the run"
     if sample.references is not None:
-        scores = evaluate_sample(translations, sample.references, sample)
+        scores = exports.evaluate_sample(translations, sample.references, sample)
         note += f", BLEU {scores.bleu.value:.2f}, chrF2 {scores.chrf.value:.2f}"
     return replace(result, note=note)
 

@@ -291,15 +291,16 @@ def begin_export(
 
 def _read_sample(finished: FinishedRun, options: ExportOptions, limit: int) -> ParitySample:
     """Return the first `limit` lines that are not blank."""
-    config, file, quantization = finished.config, options.sample, options.quantization
-    if file and quantization != "none" and options.min_identical:
+    config, file = finished.config, options.sample
+    needs_references = options.quantization != "none" and options.min_identical
+    if file and needs_references:
         raise UserError(
-            f"{file}: has no references to measure the cost of `{quantization}` with; leave "
-            "--sample out for the valid split, or add --force"
+            f"{file}: has no references to measure the cost of `{options.quantization}` with; "
+            "leave --sample out for the valid split, or add --force"
         )
     origin = "the valid split" if file is None else str(file)
     hint = "give a text in the source language with --sample FILE"
-    hint += " and --force" if quantization != "none" and options.min_identical else ""
+    hint += " and --force" if needs_references else ""
     try:
         if file is not None:
             pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 from torch import Tensor
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
@@ -96,15 +96,15 @@ class StackSettings(FolderSettings):
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
 
-    def unsupported_key(self) -> str | None:
-        """Return the key that no Transformer of this project can have, with the reason, or None."""
+    @model_validator(mode="after")
+    def _check_shape(self) -> Self:
         for name in ("ffn_dim", "attention_heads"):
             encoder, decoder = (getattr(self, f"{side}_{name}") for side in ("encoder", "decoder"))
             if encoder != decoder:
-                return f"`encoder_{name}` {encoder} differs from `decoder_{name}` {decoder}"
+                raise ValueError(f"`encoder_{name}` {encoder}, `decoder_{name}` {decoder}")
         if self.d_model % 2 or self.d_model % self.encoder_attention_heads:
-            return f"`d_model` {self.d_model} is odd or not a multiple of the attention heads"
-        return None
+            raise ValueError(f"`d_model` {self.d_model} is odd or no multiple of the heads")
+        return self
 
 
 class WeightsIndex(FolderSettings):
@@ -264,15 +264,14 @@ def read_search(
     beams = generation.num_beams or 1
     exponent = 1.0 if generation.length_penalty is None else generation.length_penalty
     exact = {0.0: "none", 1.0: "average"}
-    # transformers counts the decoder's start token.
-    longest = generation.max_length or positions
     values = {
         "search": "greedy" if beams == 1 else "beam",
         "beam": beams,
         "length_normalization": exact.get(exponent, "gnmt"),
         "length_penalty": min(max(compute_alpha(exponent), 0.0), 10.0),
         "max_length_ratio": 0.0,
-        "max_length_extra": max(longest - 1, 1),
+        # transformers counts the start token of the decoder.
+        "max_length_extra": max((generation.max_length or positions) - 1, 1),
         "no_repeat_ngram": generation.no_repeat_ngram_size or None,
         **keys,
     }
@@ -287,29 +286,22 @@ def read_search(
     return decoding, (note,)
 
 
-@dataclass(frozen=True, slots=True)
-class TensorName:
-    """A tensor of a layer, named here and in Marian."""
+def iterate_layer_tensors(
+    model: ModelConfig | StackSettings,
+) -> Iterator[tuple[str, str, int | None]]:
+    """Yield every tensor of the layers of both stacks, biases included: its name here and there.
 
-    ours: str
-    theirs: str
-    states_axis: int | None
-    """Axis of size d_model that indexes the features of a state, or None."""
-
-
-def iterate_layer_tensors(model: ModelConfig | StackSettings) -> Iterator[TensorName]:
-    """Yield every tensor of the layers of both stacks, biases included."""
+    The third value is the axis of size d_model that indexes the features of a state, if any.
+    """
     stacks = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
     layers = [(side, layer) for side, count in stacks for layer in range(count)]
     for (side, layer), (ours, theirs) in itertools.product(layers, _NAMES.items()):
         if side == "encoder" and ours.startswith("cross"):
             continue
-        for kind, reader_axis in (("weight", 1), ("bias", None)):
-            yield TensorName(
-                f"{side}.{layer}.{ours}.{kind}",
-                f"model.{side}.layers.{layer}.{theirs}.{kind}",
-                states_axis=reader_axis if ours.endswith(_READERS) else 0,
-            )
+        ours, theirs = f"{side}.{layer}.{ours}", f"model.{side}.layers.{layer}.{theirs}"
+        is_reader = ours.endswith(_READERS)
+        yield f"{ours}.weight", f"{theirs}.weight", 1 if is_reader else 0
+        yield f"{ours}.bias", f"{theirs}.bias", None if is_reader else 0
 
 
 _COMMON_LENGTH = 20  # tokens, end mark included

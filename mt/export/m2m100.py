@@ -74,10 +74,8 @@ def import_m2m100(
     `source` and `target` are language codes; by default those of the folder. With `languages`, only
     their tokens in `samples`, texts in them, are kept. Tokens are equal, and logits up to rounding.
     Raises UserError, and leaves no files, if the folder is damaged, the model cannot be expressed,
-    a language is unknown, or `run` exists.
+    or a language is unknown.
     """
-    if run.exists():
-        raise RunError(f"{run}: exists already; name a new folder")
     folder = read_m2m100_folder(path)
     tags = [
         folder.language(source or folder.tokenizer.src_lang, "--source-language"),
@@ -106,14 +104,13 @@ def import_m2m100(
     special = [SPECIAL_ORDER.index(special_id) for special_id in sorted(SPECIAL_ORDER)]
     theirs = {**folder.weights, hf.SHARED: folder.weights[hf.SHARED][[*special, *ids]]}
     names = map_tensor_names(folder.settings).items()
+    file = TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT
     imported = hf.write_imported_run(
         path,
         run,
         folder.settings,
         config,
-        vocabularies={
-            TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT: folder.build_spm(ids)
-        },
+        vocabularies={file: folder.build_spm(ids)},
         weights={ours: hf.get_tensor(theirs, name, path) for ours, name in names},
     )
     notes = (*folder.notes, *imported.notes)
@@ -159,13 +156,7 @@ class TokenizerModel(hf.FolderSettings):
     """Model of tokenizer.json."""
 
     vocab: dict[str, int] | list[tuple[str, float]] = Field(default_factory=dict)
-
-    @property
-    def ids(self) -> dict[str, int]:
-        """Tokens with their ids."""
-        if isinstance(self.vocab, dict):
-            return self.vocab
-        return {text: row for row, (text, _) in enumerate(self.vocab)}
+    """Ids by token; or, of a unigram model, tokens and scores by id."""
 
 
 class TokenizerFile(hf.FolderSettings):
@@ -263,8 +254,6 @@ def _split_merges(text: str, scores: dict[str, float]) -> Iterator[str]:
 def read_m2m100_folder(path: Path) -> M2M100Folder:
     """Read a folder; raise RunError if a file is missing or damaged."""
     settings = hf.read_settings(path / "config.json", M2M100Settings)
-    if reason := settings.unsupported_key():
-        raise RunError(f"{path}: {reason}")
     weights = hf.read_weights(path)
     shared = (hf.SHARED, hf.ENCODER_EMBEDDING, hf.DECODER_EMBEDDING, hf.LM_HEAD)
     embedding = next((name for name in shared if name in weights), hf.SHARED)
@@ -292,11 +281,8 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
     ids = {SPECIAL[special_id]: index for index, special_id in enumerate(SPECIAL_ORDER)}
     if (path / VOCABULARY_FILE).exists():
         entries = read_json(path / VOCABULARY_FILE, dict[str, int])
-        for text, row in ids.items():
-            if entries.get(text) != row:
-                raise RunError(
-                    f"{path / VOCABULARY_FILE}: `{text}` has the id {entries.get(text)}, not {row}"
-                )
+        if any(entries.get(text) != row for text, row in ids.items()):
+            raise RunError(f"{path / VOCABULARY_FILE}: does not begin with {listed([*ids])}")
         if missing := [text for text in texts if text not in entries]:
             notes = (
                 f"{len(missing)} tokens of {SPM_FILE} are not in {VOCABULARY_FILE} and are left "
@@ -306,7 +292,10 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
     else:
         ids |= {text: index for index, text in enumerate(texts, start=FIRST_TEXT)}
     listing = hf.read_settings(path / "tokenizer.json", TokenizerFile, required=False)
-    for text, row in listing.model.ids.items():
+    known = listing.model.vocab
+    if isinstance(known, list):
+        known = {text: row for row, (text, _) in enumerate(known)}
+    for text, row in known.items():
         if ids.get(text, row) != row:
             raise RunError(
                 f"{path / SPM_FILE}: is of another model; `{text}` has the id {ids[text]} in it, "
@@ -314,16 +303,14 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
             )
     added = _read_added_tokens(path, tokenizer, listing, ids)
     by_row: dict[int, str] = {}
+    rows = settings.vocab_size
     for text, row in {**ids, **added}.items():
-        if not 0 <= row < settings.vocab_size:
-            raise RunError(
-                f"{path}: token `{text}` has the id {row}, and the model has {settings.vocab_size} "
-                "rows"
-            )
+        if not 0 <= row < rows:
+            raise RunError(f"{path}: `{text}` has the id {row}, and the model has {rows} rows")
         if row in by_row:
             raise RunError(f"{path}: `{by_row[row]}` and `{text}` have the same id, {row}")
         by_row[row] = text
-    names = [by_row.get(row, f"{_ROW}{row}>") for row in range(settings.vocab_size)]
+    names = [by_row.get(row, f"{_ROW}{row}>") for row in range(rows)]
     messages = [
         (text, texts[text] if text in texts and text not in added else encode_token(text, CONTROL))
         for text in names
@@ -373,7 +360,7 @@ def map_tensor_names(model: ModelConfig | hf.StackSettings) -> dict[str, str]:
         for side in ("encoder", "decoder")
         for kind in ("weight", "bias")
     }
-    layers = {tensor.ours: tensor.theirs for tensor in hf.iterate_layer_tensors(model)}
+    layers = {ours: theirs for ours, theirs, _ in hf.iterate_layer_tensors(model)}
     return {"target_embedding.weight": hf.SHARED, **norms, **layers}
 
 

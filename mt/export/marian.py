@@ -126,11 +126,11 @@ def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str,
             names[hf.LM_HEAD] = OUTPUT
     converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
     converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
-    for name in hf.iterate_layer_tensors(model):
-        tensor = weights.get(name.ours)
+    for ours, theirs, axis in hf.iterate_layer_tensors(model):
+        tensor = weights.get(ours)
         if tensor is None:  # `model.bias: false`
-            tensor = torch.zeros(len(weights[name.ours.removesuffix("bias") + "weight"]))
-        converted[name.theirs] = put_sines_first(tensor, name.states_axis)
+            tensor = torch.zeros(len(weights[ours.removesuffix("bias") + "weight"]))
+        converted[theirs] = put_sines_first(tensor, axis)
     return converted
 
 
@@ -172,13 +172,9 @@ def import_marian(
     `source` and `target` are its languages, if the folder does not name them.
     Each side gets its own vocabulary; the output layer gets its own matrix, which absorbs Marian's
     bias of the logits. Tokens are equal, and logits up to rounding. Raises RunError, and leaves no
-    files, if the folder is damaged, the model cannot be expressed, or `run` exists.
+    files, if the folder is damaged or the model cannot be expressed.
     """
-    if run.exists():
-        raise RunError(f"{run}: exists already; name a new folder")
     settings = hf.read_settings(path / "config.json", MarianSettings)
-    if reason := settings.unsupported_key():
-        raise RunError(f"{path}: {reason}")
     tokenizer = hf.read_settings(
         path / "tokenizer_config.json", MarianTokenizerSettings, required=False
     )
@@ -309,11 +305,10 @@ def convert_weights(
         TARGET: put_sines_first(scale * decoder[target_rows], 1, back=True),
         OUTPUT: put_sines_first(output, 1, back=True),
     }
-    for name in hf.iterate_layer_tensors(settings):
+    for ours, theirs, axis in hf.iterate_layer_tensors(settings):
         # `absorb_bias` replaces the shift of the last norm.
-        is_last = name.theirs == f"{last}.bias"
-        tensor = gain if is_last else hf.get_tensor(weights, name.theirs, path)
-        converted[name.ours] = put_sines_first(tensor, name.states_axis, back=True)
+        tensor = gain if theirs == f"{last}.bias" else hf.get_tensor(weights, theirs, path)
+        converted[ours] = put_sines_first(tensor, axis, back=True)
     return converted
 
 
