@@ -126,12 +126,10 @@ class TsvPairs(FileSource):
             if characters > _JUDGED_CHARACTERS:
                 break
         if not _are_quoted(first):
-            return map(methodcaller("split", "\t"), chain(first, lines))
+            yield from map(methodcaller("split", "\t"), chain(first, lines))
+            return
         warn_once("%s: the quotation marks around cells are left out", self.path)
-        return self._read_quoted(chain(first, lines))
-
-    def _read_quoted(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        reader = csv.reader((f"{line}\n" for line in lines), delimiter="\t")
+        reader = csv.reader((f"{line}\n" for line in chain(first, lines)), delimiter="\t")
         try:
             for cells in reader:
                 yield [join_lines(cell) if "\n" in cell else cell for cell in cells]
