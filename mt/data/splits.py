@@ -111,7 +111,7 @@ def read_cleaned_pairs(corpora: Iterable[OpenedCorpus]) -> Iterator[SentencePair
 
 
 @dataclass(frozen=True)
-class ReadSplit:
+class SplitPairs:
     """Validation or test split after its reading."""
 
     key: str
@@ -121,7 +121,7 @@ class ReadSplit:
     pairs: tuple[SentencePair, ...]
 
 
-def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, ReadSplit]:
+def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, SplitPairs]:
     """Read the held-out splits or the other ones of `valid` and the test splits.
 
     Raises `DataError` if a split is unreadable or differs from its checksums.
@@ -131,7 +131,7 @@ def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, ReadSplit]
     for name, split in open_splits(data).items():
         if isinstance(split.source, HeldOutPairs) == are_held_out:
             pairs = tuple(split.source.recorded(name, checksums))
-            splits[name] = ReadSplit(split.key, split.direction, checksums[name], pairs)
+            splits[name] = SplitPairs(split.key, split.direction, checksums[name], pairs)
     return splits
 
 
