@@ -165,11 +165,6 @@ def has_control_characters(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-def without_control_characters(text: str) -> str:
-    """Remove the characters of `has_control_characters`; line ends such as U+2028 become spaces."""
-    return _CONTROL.sub(lambda match: " " if match[0].isspace() else "", text)
-
-
 def has_markup(text: str) -> bool:
     """Return True for a tag or character reference of HTML or XML."""
     return _MARKUP.search(text) is not None
@@ -404,8 +399,12 @@ class Cleaning:
     def changed(self, pair: SentencePair) -> SentencePair:
         """Return a pair with the configured changes of its text."""
         settings = self.settings
-        if settings.control_characters == "strip":
-            pair = SentencePair(*map(without_control_characters, (pair.source, pair.target)))
+        if settings.control_characters == "strip":  # line ends such as U+2028 become spaces
+            texts = (
+                _CONTROL.sub(lambda match: " " if match[0].isspace() else "", text)
+                for text in (pair.source, pair.target)
+            )
+            pair = SentencePair(*texts)
         if settings.normalize_spaces:
             pair = SentencePair(" ".join(pair.source.split()), " ".join(pair.target.split()))
         return pair

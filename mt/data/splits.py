@@ -29,7 +29,6 @@ from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
 from mt.files import open_aside, put_in_place
 
-_REMOVED_FILE = "removed.tsv"
 _BLOCK_PAIRS = 4000
 _MIN_SAMPLE = 4096
 _LEAST_CANDIDATES, _SURPLUS = 5000, 5
@@ -112,7 +111,7 @@ def read_cleaned_pairs(corpora: Iterable[OpenedCorpus]) -> Iterator[SentencePair
 
 
 @dataclass(frozen=True)
-class ReadSplit:
+class SplitPairs:
     """Validation or test split after its reading."""
 
     key: str
@@ -122,7 +121,7 @@ class ReadSplit:
     pairs: tuple[SentencePair, ...]
 
 
-def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, ReadSplit]:
+def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, SplitPairs]:
     """Read the held-out splits or the other ones of `valid` and the test splits.
 
     Raises `DataError` if a split is unreadable or differs from its checksums.
@@ -132,7 +131,7 @@ def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, ReadSplit]
     for name, split in open_splits(data).items():
         if isinstance(split.source, HeldOutPairs) == are_held_out:
             pairs = tuple(split.source.recorded(name, checksums))
-            splits[name] = ReadSplit(split.key, split.direction, checksums[name], pairs)
+            splits[name] = SplitPairs(split.key, split.direction, checksums[name], pairs)
     return splits
 
 
@@ -407,37 +406,38 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise DataError(f"{folder}: exists already; name a folder that is not there yet")
     if not folder.parent.is_dir():
         raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
+    cleaned = []
     with open_aside(folder) as temporary:
-        cleaned = tuple(_write(corpus, temporary, folder) for corpus in corpora)
+        for corpus in corpora:
+            name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
+            names = [f"{name}.{language}" for language in corpus.direction]
+            names.append("removed.tsv" if corpus.key == "train" else f"{name}.removed.tsv")
+            total = changed = 0
+            taken = dict.fromkeys(corpus.cleaning.make_filters(), 0)
+            judgements = corpus.cleaning.judge(corpus.pairs())
+            with ExitStack() as stack:
+                sources, targets, removed = (
+                    stack.enter_context(
+                        (temporary / name).open("w", encoding="utf-8", newline="\n")
+                    )
+                    for name in names
+                )
+                bar = tqdm(judgements, "cleaning", unit=" pairs", unit_scale=True, disable=None)
+                for judged in bar:
+                    total += 1
+                    if judged.taken_by is None:
+                        changed += judged.pair != judged.original
+                        sources.write(f"{judged.pair.source}\n")
+                        targets.write(f"{judged.pair.target}\n")
+                        continue
+                    taken[judged.taken_by] += 1
+                    texts = (text.replace("\t", " ") for text in astuple(judged.original))
+                    removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
+            if total == sum(taken.values()):
+                raise DataError(
+                    f"{corpus.source.description}: the cleaning leaves no pair of {total:,}"
+                )
+            files = tuple(folder / name for name in names)
+            cleaned.append(CleanedFiles(corpus.key, files, total, changed, taken))
         put_in_place(temporary, folder, is_new=True)
-    return cleaned
-
-
-def _write(corpus: OpenedCorpus, temporary: Path, folder: Path) -> CleanedFiles:
-    """Write the files of a corpus into `temporary`, which becomes `folder`."""
-    name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
-    names = [f"{name}.{language}" for language in corpus.direction]
-    names.append(_REMOVED_FILE if corpus.key == "train" else f"{name}.{_REMOVED_FILE}")
-    total = changed = 0
-    taken = dict.fromkeys(corpus.cleaning.make_filters(), 0)
-    judgements = corpus.cleaning.judge(corpus.pairs())
-    with ExitStack() as stack:
-        sources, targets, removed = (
-            stack.enter_context((temporary / name).open("w", encoding="utf-8", newline="\n"))
-            for name in names
-        )
-        bar = tqdm(judgements, desc="cleaning", unit=" pairs", unit_scale=True, disable=None)
-        for judged in bar:
-            total += 1
-            if judged.taken_by is None:
-                changed += judged.pair != judged.original
-                sources.write(f"{judged.pair.source}\n")
-                targets.write(f"{judged.pair.target}\n")
-                continue
-            taken[judged.taken_by] += 1
-            texts = (text.replace("\t", " ") for text in astuple(judged.original))
-            removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
-    if total == sum(taken.values()):
-        raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
-    files = tuple(folder / name for name in names)
-    return CleanedFiles(corpus.key, files, total, changed, taken)
+    return tuple(cleaned)

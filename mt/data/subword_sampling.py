@@ -50,7 +50,7 @@ class Sampling:
     """Function of drawn and plain rows that shows terms in some; its `repr` names the epochs."""
 
 
-def draw_store(
+def sample_epoch(
     store: PairStore,
     tokenizer: Tokenizer,
     sampling: Sampling,
@@ -97,7 +97,7 @@ def draw_store(
 
 
 def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
-    """Return the file of `draw_store`; the name of `store` identifies corpus and tokenizer."""
+    """Return the file of `sample_epoch`; the name of `store` identifies corpus and tokenizer."""
     key = json.dumps([_FORMAT, store.path.name, repr(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
@@ -105,7 +105,7 @@ def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
 
 def open_drawn(
     stores: Sequence[PairStore], tokenizer: Tokenizer, sampling: Sampling, *, epochs: int | None
-) -> "DrawnEpochs | None":
+) -> "EpochTokens | None":
     """Return the epochs that `sampling` draws; None if it changes nothing.
 
     Raises ConfigError for a tokenizer whose algorithm has no subword dropout.
@@ -119,11 +119,11 @@ def open_drawn(
             "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
             "unigram model; remove the key"
         )
-    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs)
+    return EpochTokens(stores, tokenizer, sampling, epochs=epochs)
 
 
 @dataclass(eq=False)
-class DrawnEpochs:
+class EpochTokens:
     """Stores of successive epochs; a thread draws the next one during training.
 
     Files of other epochs are deleted.
@@ -164,7 +164,7 @@ class DrawnEpochs:
             return self._drawn.get(epoch) is not drawn or not threading.main_thread().is_alive()
 
         def draw() -> None:
-            sample = partial(draw_store, is_cancelled=is_cancelled)
+            sample = partial(sample_epoch, is_cancelled=is_cancelled)
             try:
                 stores = [sample(one, self.tokenizer, self.sampling, epoch) for one in self.stores]
                 drawn.set_result(join_stores(stores))

@@ -377,20 +377,15 @@ def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
     for name, section in config:
         if name == "data" or not isinstance(section, Section):
             continue
-        values, reasons, later = {}, {}, []
+        values, reasons = {}, {}
         for key in type(section).model_fields:
             setting = settings.chosen.get(f"{name}.{key}")
             if setting is not None:
                 values[key], reasons[key] = setting.value, setting.reason
             elif key in section.model_fields_set:
                 values[key] = getattr(section, key)
-            elif name == "training" and f"{name}.{key}" in settings.open_keys:
-                later.append(key)
         if values:
             lines += [f"{name}:", *_format_entries(values, reasons, indent=2)]
-        if values and later:
-            text = f"Chosen when training starts, by its number of updates: {', '.join(later)}"
-            lines += [f"  # {line}" for line in wrap(text, _WIDTH - 4)]
     return "\n".join(lines) + "\n"
 
 

@@ -18,13 +18,13 @@ from mt.data.sentences import line_shape
 from mt.data.splits import (
     CorpusScan,
     OpenedCorpus,
-    ReadSplit,
+    SplitPairs,
     open_training_corpora,
     read_splits,
     scan_corpora,
 )
 from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare_store
-from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
+from mt.data.subword_sampling import EpochTokens, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, copied_layout, provide_tokenizer
 from mt.doctor.check import CorpusWatch, check_split
@@ -57,7 +57,7 @@ class TrainingData:
     source_language: str
     target_tokens_per_update: int
     seed: int
-    drawn: DrawnEpochs | None = None
+    drawn: EpochTokens | None = None
     """Stores by epoch, if a key asks for other tokens in each."""
 
     def epoch_store(self, epoch: int) -> PairStore:
@@ -129,7 +129,7 @@ class ReadCorpora:
     """Corpora of a config after their first reading, on which a training begins."""
 
     training: tuple[OpenedCorpus, ...]
-    splits: dict[str, ReadSplit]
+    splits: dict[str, SplitPairs]
     checksums: dict[str, Checksums]
     """By key below `data`."""
     scan: CorpusScan | None

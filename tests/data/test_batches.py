@@ -92,13 +92,6 @@ def test_four_runs_in_turn_are_as_long_as_the_corpus(tokens: int) -> None:
     assert np.std(shares) < 0.08  # 0.25 if chosen at random
 
 
-def test_sentences_of_equal_lengths_are_shuffled_in_every_epoch() -> None:
-    lengths = np.full((1000, 2), 5, dtype=np.int32)
-    one, two = (joined(plan_updates(lengths, 500, seed=1, epoch=epoch)) for epoch in (0, 1))
-    shared = [len(set(a.tolist()) & set(b.tolist())) for a in one for b in two]
-    assert max(shared) < 40  # of 100; ten are expected by chance
-
-
 @given(
     lengths=lengths_of_any_corpus,
     budget=st.integers(60, 2000),

@@ -172,14 +172,6 @@ def test_changed_file_gives_its_new_rows(tmp_path: Path) -> None:
         assert read(folder(tmp_path / "folder")) == [pair]
 
 
-def test_empty_corpus_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("\n")
-    parquet.write_table(pa.table({"en": pa.array([], pa.string())}), tmp_path / "a.parquet")
-    for source in (jsonl(tmp_path / "a.jsonl"), parquet_pairs(tmp_path / "a.parquet")):
-        with pytest.raises(DataError):
-            source.checksums()
-
-
 def folder(path: Path, **fields: Any) -> PairSource:
     return open_folder(FolderSource(format="folder", path=path, **fields), DIRECTION)
 

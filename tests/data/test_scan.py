@@ -16,7 +16,6 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import JOINT, SOURCE, TARGET
 from mt.data.tokenizer_training import TokenizerText
-from mt.errors import DataError
 from mt.training.trainer import train
 from tests.factories import DIGITS, config
 
@@ -171,13 +170,6 @@ def test_text_of_the_tokenizer_has_lines_by_the_weights_of_the_corpora(
         assert max(lines) - min(lines) <= 1
     assert not counts
     assert len(taken[TARGET]) == len(taken[SOURCE]) == pytest.approx(len(taken[JOINT]) / 2, abs=1)
-
-
-def test_faults_of_a_corpus_end_the_scan(mixture: Config, tmp_path: Path) -> None:
-    with (tmp_path / "text.de").open("a") as file:
-        file.write("one more\n")
-    with pytest.raises(DataError, match="9000 lines.* 9001"):
-        scan_corpora(open_training_corpora(mixture.data))
 
 
 @pytest.mark.parametrize("held_out", [False, True])

@@ -63,11 +63,6 @@ def test_corpus_without_text_is_an_error(lines: list[str]) -> None:
         train_model(lines, TokenizerConfig())
 
 
-def test_text_is_not_normalized() -> None:
-    lines, odd = ["ﬁne，　ｗｉｄｅ"] * 20, {character.encode() for character in "ﬁ，　ｗ"}
-    assert odd <= set(vocabulary(lines).token_bytes)
-
-
 def test_long_lines_and_special_tokens_in_the_text_are_text() -> None:
     assert b" zebra" in vocabulary(["short", "zebra " * 2000]).token_bytes
     lines = ["</s> <unk> <0x41> ▁ \u2585 word"] * 50
