@@ -102,13 +102,6 @@ def test_only_tags_that_lines_need_are_refused(
     assert (status, err) == (2, "error: Argos Translate cannot put `<2de>` before a line\n")
 
 
-def test_a_pipe_as_sample_is_refused(run: Path, program: Program, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    status, _, err = program("export", run, *ARGOS, "--sample", tmp_path / "pipe")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "pipe: is a pipe or device, but it has to be read twice" in err
-
-
 @pytest.mark.parametrize(
     ("code", "languages"),
     [

@@ -1,9 +1,7 @@
 import json
 import re
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.data.glossary import as_terms
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import read_text
 from tests.decoding.test_confidence import calibration
@@ -291,23 +289,3 @@ def test_page_loads_nothing_from_elsewhere(serve: Serve, backwards: Build) -> No
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
     assert response.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
     assert not re.search(rb"https?://|@import|innerHTML", page)
-
-
-def test_concurrent_clients_all_get_their_own_answer(serve: Serve, finished_run: Path) -> None:
-    digits = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    lines = [" ".join(digits[int(d)] for d in f"{n:03}") for n in range(60)]
-    translator = load_translator(finished_run)
-    expected = translator.translate(lines)
-    client = serve(translator)
-    together = threading.Barrier(60)
-
-    def ask(line: str) -> str:
-        together.wait()
-        [text] = client.texts(line)
-        return str(text)
-
-    with ThreadPoolExecutor(60) as clients:
-        assert list(clients.map(ask, lines)) == expected
-    counts = client.metrics()
-    assert counts["mt_sentences_total"] == 60
-    assert counts["mt_batch_sentences_count"] < 30, "they share batches"
