@@ -43,7 +43,6 @@ def test_an_export_translates_and_evaluates_like_its_run(
     assert scores[0][:2] == scores[1][:2]
     record = json.loads((alone / "evaluations" / "test.json").read_text())
     assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
-    assert record["quantization"] == "none"
     for name in ("config.json", "shared_vocabulary.json"):
         path = alone / name
         whole = path.read_bytes()

@@ -1,29 +1,40 @@
+"""Marian folders of transformers: exported, and imported as OPUS-MT publishes them."""
+
 import itertools
 import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    MarianTokenizer,
+)
 
 from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
-from mt.errors import UserError
+from mt.errors import RunError, UserError
 from mt.export.export import ExportOptions, export_huggingface
 from mt.export.hf_folder import compute_alpha, compute_exponent
-from mt.export.marian import write_marian
+from mt.export.marian import import_marian, write_marian
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
-from mt.special_ids import BOS, EOS, PAD
+from mt.special_ids import BOS, EOS, PAD, UNK
+from tests.export.random_models import SHAPE, learn_to_copy, scatter, train_spm
 from tests.factories import engine_translations, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -192,3 +203,187 @@ def test_the_exponent_approximates_gnmt_at_common_lengths(alpha: float) -> None:
     average = DecodingConfig(length_normalization="average", length_penalty=alpha)
     nothing = DecodingConfig(length_normalization="none", length_penalty=alpha)
     assert (compute_exponent(average), compute_exponent(nothing)) == (1.0, 0.0)
+
+
+SOURCE_WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "；")
+TARGET_WORDS = ("the", "dog", "runs", "quickly", "to", "old", "house", "not", "green", "ﬁsh")
+ONLY_IN_VOCABULARY = ("▁elsewhere", "▁quick", ">>deu<<", ">>zho<<")
+LINES = [
+    " ".join(words) for words in itertools.product(SOURCE_WORDS[:5], SOURCE_WORDS[5:], ("", "der"))
+] + [">>deu<< Hund läuft", "zwei  Räume", "ﬁ → fi", "漢字", "zum >> alten << Haus", "</s> Haus"]
+"""Normalization, unknown characters, a leading language, words that look like tokens."""
+
+MakeMarian = Callable[..., Path]
+
+
+@pytest.fixture
+def marian(tmp_path: Path) -> MakeMarian:
+    """Return a function that saves a random Marian in the layout of OPUS-MT."""
+
+    def make(
+        algorithm: str = "unigram", bias: bool = True, taught: bool = False, **changes: Any
+    ) -> Path:
+        folder = tmp_path / "opus"
+        folder.mkdir()
+        words = {"source": SOURCE_WORDS, "target": TARGET_WORDS}
+        tokens = [train_spm(folder / f"{side}.spm", words[side], algorithm, 55) for side in words]
+        # The last source token is missing from the vocabulary, as in real folders.
+        known = sorted({*tokens[0][:-1], *tokens[1], *ONLY_IN_VOCABULARY})
+        names = ["</s>", "<unk>", *known, "<pad>"]
+        ids = {token: index for index, token in enumerate(names)}
+        (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+        described = {"source_lang": "deu", "target_lang": "eng"}
+        described["tokenizer_class"] = "MarianTokenizer"
+        (folder / "tokenizer_config.json").write_text(json.dumps(described), encoding="utf-8")
+        model = MarianMTModel(_config(len(ids), **changes))
+        if bias:
+            nn.init.normal_(model.final_logits_bias, 0.0, 1.0)
+        if taught:
+            learn_to_copy(model, range(2, model.config.pad_token_id))
+        else:
+            scatter(model)
+        model.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+def _config(vocabulary: int, **changes: Any) -> MarianConfig:
+    settings = {
+        "vocab_size": vocabulary,
+        **SHAPE,
+        "pad_token_id": vocabulary - 1,
+        "eos_token_id": 0,
+        "decoder_start_token_id": vocabulary - 1,
+        "forced_eos_token_id": None,
+        "activation_function": "swish",
+        "scale_embedding": True,
+    }
+    return MarianConfig(**{**settings, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bias": False},
+        {"tie_word_embeddings": False},
+        {"share_encoder_decoder_embeddings": False},
+        {"scale_embedding": False},
+        {"activation_function": "relu"},
+    ],
+    ids=lambda changes: "-".join(changes) or "as OPUS-MT",
+)
+def test_log_probabilities_are_equal(
+    changes: dict[str, Any], marian: MakeMarian, tmp_path: Path
+) -> None:
+    folder = marian(**changes)
+    import_marian(folder, tmp_path / "run")
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    run = read_run(tmp_path / "run")
+    rows = _rows(run.tokenizer.target, folder)
+    target = [run.tokenizer.target.processor.piece_to_id(f"▁{word}") for word in ("dog", "runs")]
+    with torch.no_grad():
+        source = torch.tensor(run.tokenizer.encode_source(["Hund läuft nicht"]))
+        ours = model_of(run)(source, torch.tensor([[BOS, *target]])).log_softmax(-1)
+        encoded = AutoTokenizer.from_pretrained(folder)(["Hund läuft nicht"], return_tensors="pt")
+        prefix = torch.tensor([[rows[index] for index in (BOS, *target)]])
+        log_probs = theirs(**encoded, decoder_input_ids=prefix).logits[0].log_softmax(-1)
+    assert float(log_probs.std()) > 0.5
+    compared = [index for index in range(len(rows)) if index != PAD]
+    expected = log_probs[:, [rows[index] for index in compared]]
+    torch.testing.assert_close(ours[:, compared], expected, atol=2e-5, rtol=1e-5)
+    assert float(ours[:, PAD].max()) < -50  # PAD and BOS share one row of Marian
+
+
+SEARCHES: tuple[dict[str, Any], ...] = (
+    {"num_beams": 1},
+    {"num_beams": 4, "length_penalty": 0.0},
+    {"num_beams": 4},
+)
+
+
+def test_imported_translations_are_equal(marian: MakeMarian, tmp_path: Path) -> None:
+    folder = marian(taught=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    pad, unk = tokenizer.pad_token_id, tokenizer.unk_token_id
+    special = {"decoder_start_token_id": pad, "pad_token_id": pad, "eos_token_id": 0}
+    lines = LINES[:-1]  # transformers ends a text at `</s>`
+    encoded = tokenizer(lines, return_tensors="pt", padding=True)
+    for index, search in enumerate(SEARCHES):
+        settings = GenerationConfig(max_length=20, suppress_tokens=[pad, unk], **special, **search)
+        settings.save_pretrained(folder)
+        run = tmp_path / str(index)
+        assert import_marian(folder, run).notes == ()
+        generated = model.generate(**encoded, generation_config=settings)
+        theirs = tokenizer.batch_decode(generated, skip_special_tokens=True)
+        ours = engine_translations(run, lines)
+        assert len({*ours}) > 20
+        same = sum(line.strip() == other for line, other in zip(ours, theirs, strict=True))
+        # With averaged scores transformers searches longer and sometimes finds another hypothesis.
+        exact = search["num_beams"] == 1 or search.get("length_penalty") == 0.0
+        assert same >= (len(lines) if exact else 0.9 * len(lines))
+
+
+@pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
+def test_imported_tokens_are_equal(algorithm: str, marian: MakeMarian, tmp_path: Path) -> None:
+    folder = marian(algorithm)
+    import_marian(folder, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    theirs = MarianTokenizer.from_pretrained(folder, split_special_tokens=True)
+    rows = _rows(run.tokenizer.source, folder)
+    ours = [[rows[index] for index in ids] for ids in run.tokenizer.encode_source(LINES)]
+    assert ours == theirs(LINES)["input_ids"]
+    english = [" ".join(words) for words in itertools.permutations(TARGET_WORDS, 2)]
+    rows = _rows(run.tokenizer.target, folder)
+    ours = [[rows[index] for index in ids] for ids in run.tokenizer.encode_target(english)]
+    assert ours == theirs(text_target=english)["input_ids"]
+    texts = {row: run.tokenizer.decode_target([index]) for index, row in enumerate(rows)}
+    ids = theirs.get_vocab()
+    assert texts[ids["▁elsewhere"]] == "elsewhere"
+    assert texts[ids["▁dog"]] == "dog"
+
+
+def test_languages_are_given_where_the_folder_has_none(marian: MakeMarian, tmp_path: Path) -> None:
+    folder = marian()
+    path = folder / "tokenizer_config.json"
+    stated = json.loads(path.read_text())
+    path.write_text(json.dumps(stated | {"source_lang": "deu", "target_lang": None}))
+    import_marian(folder, tmp_path / "none")
+    import_marian(folder, tmp_path / "run", source="de", target="eng_Latn")
+    pairs = [str(read_run(tmp_path / name).config.direction) for name in ("none", "run")]
+    assert pairs == ["deu to und", "de to eng-Latn"]
+    for source, target in (("fr", "en"), (None, "jp")):
+        with pytest.raises(UserError):
+            import_marian(folder, tmp_path / "other", source=source, target=target)
+
+
+def test_unsupported_models_are_refused_and_leave_no_files(
+    marian: MakeMarian, tmp_path: Path
+) -> None:
+    folder = marian()
+    for name, change, message in (
+        ("config", {"model_type": "bart"}, "`model_type`"),
+        ("config", {"vocab_size": 10**12}, "config.json gives"),
+        ("vocab", {">>xyz<<": 999}, "more ids than"),
+    ):
+        path = folder / f"{name}.json"
+        content = path.read_text()
+        path.write_text(json.dumps({**json.loads(content), **change}))
+        with pytest.raises(RunError, match=message):
+            import_marian(folder, tmp_path / "run")
+        path.write_text(content)
+    assert [path.name for path in tmp_path.iterdir()] == ["opus"]
+
+
+def _rows(vocabulary: Vocabulary, folder: Path) -> list[int]:
+    """Return Marian's id of each token, matched by text."""
+    ids = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    texts = [vocabulary.processor.id_to_piece(index) for index in range(len(vocabulary))]
+    special = {PAD: ids["<pad>"], UNK: ids["<unk>"], BOS: ids["<pad>"], EOS: ids["</s>"]}
+    languages = {f"▁{text}": index for text, index in ids.items() if text[0] == ">"}
+    return [
+        special.get(index, {**languages, **ids}.get(text, ids["<unk>"]))
+        for index, text in enumerate(texts)
+    ]
