@@ -221,12 +221,6 @@ def test_overlap_is_counted_in_the_whole_corpus_in_both_directions(
     assert len(list(corpus.cleaned())) == 5940
 
 
-def test_overlap_is_left_out_wherever_splits_are_given(program: Program) -> None:
-    write("test", pairs(5000, 60))
-    assert program("init", "train.zh", "train.en", "--test", "test.zh", "--test", "test.en")[0] == 0
-    assert load_config(Path("train.yaml")).data.cleaning.overlap == "normalized"
-
-
 def test_columns_of_text_are_shown_and_written(
     program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
