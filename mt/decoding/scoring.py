@@ -14,7 +14,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
+from mt.decoding.shards import Job, LineWindows, ProduceWindows, Shard, Window, run_shard
 from mt.decoding.text_files import (
     files_for_shards,
     log_result,
@@ -169,13 +169,13 @@ def _write_shard(
         "json": job.as_json,
         **stored.settings,
     }
-    extent = Extent(scan(sources).lines, LINES_AT_ONCE)
+    windows = LineWindows(scan(sources).lines, LINES_AT_ONCE)
 
-    def load() -> Make:
+    def load() -> ProduceWindows:
         scorer = Scorer.load(run, overrides, device)
         return lambda lines: _windows_of(scorer, job, lines)
 
-    result = complete(Job((output,), record_of(output), settings, extent, shard), load)
+    result = run_shard(Job((output, record_of(output)), settings, windows, shard), load)
     log_result(result)
     if result is None or result.missing:
         return None

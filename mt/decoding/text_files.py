@@ -28,7 +28,7 @@ from mt.data.corpus_files import (
 from mt.data.glossary import read_terms
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
+from mt.decoding.shards import Job, LineWindows, ProduceWindows, Result, Shard, Window, run_shard
 from mt.decoding.translator import (
     Translation,
     Translator,
@@ -103,15 +103,15 @@ def translate_shard(
         "report": job.report and job.report.name,
         **stored.settings,
     }
-    extent = Extent(scan(source).lines, default_look_ahead(stored.config.decoding))
+    windows = LineWindows(scan(source).lines, default_look_ahead(stored.config.decoding))
     files = (output, *filter(None, [job.report]))
 
-    def load() -> Make:
+    def load() -> ProduceWindows:
         translator = load_stored_for_files(stored, device)
         translator.use_terms(terms)
         return partial(_windows_of, translator, job)
 
-    log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
+    log_result(run_shard(Job((*files, record_of(output)), settings, windows, shard), load))
 
 
 def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[Window]:
