@@ -232,7 +232,7 @@ _SUBTAGS = {
     "guru": ("Gurmukhi",),
 }
 """Scripts by the script subtag of a language tag (`sr-Latn`)."""
-_LETTERS = re.compile(r"[^\W\d_]+")
+LETTERS = re.compile(r"[^\W\d_]+")
 _WEIGHTS = {"Han": 3, "Kana": 2, "Hangul": 2}
 
 
@@ -252,7 +252,7 @@ def script_share(text: str, language: str) -> float | None:
     without letters, or if the scripts of the language are unknown.
     """
     scripts = scripts_of(language)
-    letters = "".join(_LETTERS.findall(text))
+    letters = "".join(LETTERS.findall(text))
     if not scripts or not letters:
         return None
     if letters.isascii():

@@ -11,7 +11,7 @@ from itertools import pairwise
 import sentencex
 
 from mt.data.verbatim import without_copied
-from mt.languages import FINAL_MARKS, base_language
+from mt.languages import FINAL_MARKS, LETTERS, base_language
 from mt.runs import UNKNOWN_SHAPE, LineShape
 
 _FEWEST_LETTERS = 3
@@ -28,7 +28,6 @@ _COUNTED_LINES = 1000
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
-_WORD = re.compile(r"[^\W\d_]+")
 _START_SHARE = 0.01
 _LOWER_TIMES = 50
 """Least ratio of lower case to upper case inside sentences, for a word that is no name."""
@@ -184,7 +183,7 @@ def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
 
 def words_of(text: str) -> list[str]:
     """Return the runs of letters of a text outside its copied parts."""
-    return _WORD.findall(without_copied(text))
+    return LETTERS.findall(without_copied(text))
 
 
 def is_in_capitals(words: Sequence[str]) -> bool:

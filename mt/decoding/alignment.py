@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from mt.config import DecodingConfig
-from mt.data.normalization import MARKS, split_by_form
+from mt.data.normalization import INVISIBLE, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.verbatim import is_unspaced
@@ -301,8 +301,8 @@ def map_spans_to_line(
         if not character.isspace()
     ]
     if len(in_texts) != len(in_line):  # invisible marks between sentences are not in the texts
-        in_texts = [(i, place) for i, place in in_texts if not _MARK.match(texts[i], place)]
-        in_line = [span for span in in_line if not _MARK.match(line, span[0])]
+        in_texts = [(i, place) for i, place in in_texts if not INVISIBLE.match(texts[i], place)]
+        in_line = [span for span in in_line if not INVISIBLE.match(line, span[0])]
     if len(in_texts) == len(in_line):
         span_by_character = dict(zip(in_texts, in_line, strict=True))
     else:
@@ -336,7 +336,6 @@ def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int]
 
 _Tokens = list[list[int]]
 """Tokens of each character of a text, without white space."""
-_MARK = re.compile(f"[{MARKS}]")
 _AS_READ = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 _ESCAPED_CHARACTER = re.compile(f"{escape(SPACE_MARK)[0]}[_=]|.", re.DOTALL)
 _WORD = re.compile(r"[^\W\d_\u3040-\u9fff]+|\d+|\S")
@@ -387,7 +386,7 @@ def source_tokens(text: str, source: Sequence[int], tokenizer: Tokenizer) -> lis
     for characters, form in split_by_form(text, normalize):
         own = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
         visible = [c for c in characters if not c.isspace()]
-        of_text += [own if form == characters or not _MARK.match(c) else [] for c in visible]
+        of_text += [own if form == characters or not INVISIBLE.match(c) else [] for c in visible]
     return of_text
 
 

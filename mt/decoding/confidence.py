@@ -31,7 +31,7 @@ class Calibration:
     """Contents of confidence.json."""
 
     model: str
-    """`Translator.identity` of the translations."""
+    """`Translator.weights_and_search_id` of the translations."""
     pairs: PositiveInt
     signature: str
     """sacreBLEU's signature of the chrF."""
@@ -67,8 +67,8 @@ class Calibration:
         return words if len(words) >= self.common else []
 
 
-def read_calibration(folder: Path, identity: str) -> Calibration | None:
-    """Return the calibration in a folder, if there is one for a `Translator.identity`.
+def read_calibration(folder: Path, model: str) -> Calibration | None:
+    """Return the calibration in a folder, if there is one for a `Translator.weights_and_search_id`.
 
     A damaged one is logged: translations need none.
     """
@@ -80,7 +80,7 @@ def read_calibration(folder: Path, identity: str) -> Calibration | None:
     except RunError as error:
         _logger.warning("%s; `mt evaluate %s --calibrate` makes another", error, folder)
         return None
-    if calibration.model != identity:
+    if calibration.model != model:
         _logger.info("%s is of other weights, tags or search", path)
         return None
     return calibration

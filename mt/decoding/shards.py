@@ -303,7 +303,11 @@ def _write(job: Job, produce: ProduceWindows) -> Record:
     if lines_left or not record.done:  # else stopped while the files got their names
         with ExitStack() as stack:
             is_hidden = True if job.shard.is_rank and job.shard.number > 1 else None
-            count = {"total": len(job.lines), "initial": record.done, "unit": " lines"}
+            count: dict[str, Any] = {
+                "total": len(job.lines),
+                "initial": record.done,
+                "unit": " lines",
+            }
             bar = tqdm(**count, disable=is_hidden, dynamic_ncols=True, smoothing=0.1)
             stack.enter_context(bar)
             files = [stack.enter_context(path.open("ab")) for path in parts]

@@ -29,7 +29,7 @@ class Terms:
     longest_source: int
     """Largest number of tokens of a source, including EOS."""
 
-    def show(self, item: SearchInput) -> Sequence[int]:
+    def annotate_source(self, item: SearchInput) -> Sequence[int]:
         """Return the tokens of a source text with the target terms behind their source terms.
 
         They are unchanged for a model that did not learn terms. A term is left out if there are
@@ -50,7 +50,7 @@ class Terms:
                 copied = end
         return [*shown, *ids[copied:]]
 
-    def place(self, item: SearchInput, part: TranslatedPart) -> TranslatedPart:
+    def insert_missing(self, item: SearchInput, part: TranslatedPart) -> TranslatedPart:
         """Return the translation of an input with the terms that it lacks.
 
         They replace the words that are aligned with their source terms; nothing else changes. A
@@ -63,8 +63,8 @@ class Terms:
         edits = dict[int, tuple[int, int, str]]()
         for number, match in enumerate(matches):
             order = match.term.targets
-            if own := [target for target in free if target.term.source in order]:
-                best = min(own, key=lambda target: order.index(target.term.source))
+            if written := [target for target in free if target.term.source in order]:
+                best = min(written, key=lambda target: order.index(target.term.source))
                 free.remove(best)
                 edits[number] = best.start, best.end, ""
         kept = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
@@ -96,7 +96,7 @@ def _find(glossary: Glossary, item: SearchInput, text: str) -> list[Match]:
     return [replace(match, text=text[match.start : match.end]) for match in found]
 
 
-def judge_terms(
+def report_terms(
     line: str, translation: str, parts: Sequence[TranslatedPart]
 ) -> tuple[TermUse, ...]:
     """Return what became of the terms of a line, with their places in it and its translation."""
@@ -106,7 +106,7 @@ def judge_terms(
     texts = [part.source_text for part in parts], [part.text for part in parts]
     sources, targets = (
         chain.from_iterable(
-            map_spans_to_line([[both[side] for both in own] for own in places], texts[side], whole)
+            map_spans_to_line([[both[side] for both in of] for of in places], texts[side], whole)
         )
         for side, whole in enumerate((line, translation))
     )

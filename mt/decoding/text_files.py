@@ -153,8 +153,7 @@ def log_result(result: Result | None) -> None:
 
 def load_for_files(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
     """Load a translator, and keep freed memory for the batches to come."""
-    stored = StoredModel.read(run, overrides)
-    return load_stored_for_files(stored, device)
+    return load_stored_for_files(StoredModel.read(run, overrides), device)
 
 
 def load_stored_for_files(stored: StoredModel, device: str) -> Translator:
@@ -164,7 +163,7 @@ def load_stored_for_files(stored: StoredModel, device: str) -> Translator:
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    return Translator.of_stored(stored, device)
+    return Translator.from_stored(stored, device)
 
 
 def write_translations(

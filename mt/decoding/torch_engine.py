@@ -42,6 +42,8 @@ from mt.special_ids import BOS, PAD
 
 T = TypeVar("T")
 Ids = Sequence[int]
+_WORTH_AN_EXPORT = 1500
+"""Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
 _logger = logging.getLogger(__name__)
 
 
@@ -49,12 +51,18 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     """Translation with a Transformer on `device`, also with the live model of a training.
 
     `others` are further models of the same vocabulary. They decode as an ensemble: the probability
-    of a token is the mean over all models.
+    of a token is the mean over all models. `advice` for a faster translation is logged once, before
+    the first search for many sentences.
     """
 
     def __init__(
-        self, model: Transformer, device: torch.device, others: Sequence[Transformer] = ()
+        self,
+        model: Transformer,
+        device: torch.device,
+        others: Sequence[Transformer] = (),
+        advice: str = "",
     ) -> None:
+        self.advice = advice
         self.model = model
         self.models = (model, *others)
         self.device = device
@@ -74,6 +82,9 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         translated in halves. The models are in evaluation mode meanwhile. Raises UserError if a
         single source does not fit, and DivergedError if the model's output is not finite.
         """
+        if self.advice and len(sources) >= _WORTH_AN_EXPORT:
+            _logger.info("%s", self.advice)
+            self.advice = ""
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         lengths = {index: len(source) for index, source in enumerate(sources)}
