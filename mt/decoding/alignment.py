@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import accumulate, pairwise
-from typing import Literal
 
 import numpy as np
 
@@ -69,9 +68,22 @@ def align_words(
     if term_ids := tokenizer.term_ids:
         parts = [replace(part, source=without_terms(part.source, term_ids)) for part in parts]
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
-    return [
-        list(_links(part, detail, tokenizer)) for part, detail in zip(parts, details, strict=True)
-    ]
+    links = list[list[Link] | None]()
+    for part, detail in zip(parts, details, strict=True):
+        source = _spans(part.source_text, source_tokens(part.source_text, part.source, tokenizer))
+        ids, text = part.hypothesis.ids, tokenizer.decode_target(part.hypothesis.ids)
+        target = _spans(text, _target_tokens(ids, tokenizer.target))
+        for token in reversed(range(len(part.source) - 1)):
+            if token not in source and token + 1 in source:
+                source[token] = source[token + 1]
+        links.append(
+            [
+                Link(source[left], target[right])
+                for left, right in detail.alignment
+                if left >= tokenizer.tags_in_front and left in source and right in target
+            ]
+        )
+    return links
 
 
 def without_terms(source: Sequence[int], term_ids: tuple[int, int]) -> list[int]:
@@ -90,53 +102,32 @@ def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Cal
     end = len(target.rstrip(FINAL_MARKS + string.whitespace))
 
     def map_position(offset: int) -> int:
+        if not source[offset:].strip():
+            return len(target)
+        position, step = round(offset * len(target) / max(len(source), 1)), -1
         if links:
-            position = _linked_place(links, offset, target)
-        else:
-            position = _word_border(target, round(offset * len(target) / max(len(source), 1)), -1)
-        return min(position, end) if source[offset:].strip() else len(target)
+            after = min(
+                (link for link in links if link.source[0] >= offset),
+                key=lambda link: (link.source[0], link.target[0]),
+                default=None,
+            )
+            before = max(
+                (link for link in links if link.source[1] <= offset),
+                key=lambda link: (link.source[1], link.target[1]),
+                default=None,
+            )
+            if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
+                position = after.target[0]
+            else:
+                position, step = before.target[1] if before else 0, 1
+        while 0 < position < len(target):  # to the start or end of the word around it
+            around = target[position - 1 : position + 1]
+            if not around.isalnum() or any(map(is_unspaced, around)):
+                break
+            position += step
+        return min(position, end)
 
     return map_position
-
-
-def _linked_place(links: Sequence[Link], offset: int, target: str) -> int:
-    after = min(
-        (link for link in links if link.source[0] >= offset),
-        key=lambda link: (link.source[0], link.target[0]),
-        default=None,
-    )
-    before = max(
-        (link for link in links if link.source[1] <= offset),
-        key=lambda link: (link.source[1], link.target[1]),
-        default=None,
-    )
-    if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
-        return _word_border(target, after.target[0], -1)
-    return _word_border(target, before.target[1], 1) if before else 0
-
-
-def _word_border(text: str, position: int, step: Literal[-1, 1]) -> int:
-    """Return the start of the word around a place, or its end for a step of 1."""
-    while 0 < position < len(text) and _is_inside_word(text[position - 1 : position + 1]):
-        position += step
-    return position
-
-
-def _is_inside_word(around: str) -> bool:
-    return around.isalnum() and not any(map(is_unspaced, around))
-
-
-def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
-    source = _spans(part.source_text, source_tokens(part.source_text, part.source, tokenizer))
-    written = part.hypothesis.ids
-    target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
-    for token in reversed(range(len(part.source) - 1)):
-        if token not in source and token + 1 in source:
-            source[token] = source[token + 1]
-    first = tokenizer.tags_in_front
-    for source_token, target_token in details.alignment:
-        if source_token >= first and source_token in source and target_token in target:
-            yield Link(source[source_token], target[target_token])
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +201,7 @@ class WordAligner:
             if words:
                 full, without = engine.explain([source, empty], [hypothesis] * 2)
                 gained = np.subtract(full.log_probs, without.log_probs)
-                weights = [gained[each.tokens].sum() for each in words]
+                weights = [gained[written.tokens].sum() for written in words]
                 first, end = _join_words(text, words, weights, full)
                 self.alone[word] = text[words[first].start : words[end - 1].end]
         return self.alone[word]
