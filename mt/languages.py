@@ -52,7 +52,10 @@ NLLB-200 and its benchmark FLORES-200 use for a macrolanguage (`arb`, `zsm`).
 """
 _CHINESE = ("gan", "hak", "hsn", "lzh", "nan", "wuu", "yue")
 """Other languages of the macrolanguage Chinese; they share its script."""
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U000323af"
+)
 """Letters of scripts without spaces between words, as in a class of a regular expression."""
 FINAL_MARKS = ".!?…。！？।؟"
 """Marks that end a sentence."""

@@ -105,9 +105,15 @@ def list_rules(normalize: Callable[[str], str]) -> dict[str, str]:
     """
     characters = [*map(chr, chain(range(1, _LAST_CODE), _SELECTORS))]
     spaces = [character for character in characters if character.isspace()]
+    decompositions = [  # a base and its marks in any order, some of them composed
+        unicodedata.normalize("NFC", letters[0] + "".join(order[:count])) + "".join(order[count:])
+        for letters in (unicodedata.normalize("NFD", character) for character in characters)
+        for order in permutations(letters[1:])
+        for count in range(len(order))
+    ]
     texts: Iterable[str] = chain(
         (character for character in characters if not "\ud800" <= character <= "\udfff"),
-        chain.from_iterable(map(_decompositions, characters)),
+        decompositions,
         map("".join, product(spaces, spaces)),
         map("".join, product(_FREQUENT_SPACES, repeat=3)),
         map("".join, product(_FREQUENT_SPACES, repeat=4)),
@@ -115,12 +121,3 @@ def list_rules(normalize: Callable[[str], str]) -> dict[str, str]:
         map("".join, product(map(chr, range(0xFF66, 0xFF9E)), "\uff9e\uff9f")),
     )
     return {text: form for text in texts if (form := normalize(text)) != text}
-
-
-def _decompositions(character: str) -> Iterator[str]:
-    """Yield the sequences of a base and its marks in any order, some of them composed."""
-    letters = unicodedata.normalize("NFD", character)
-    for order in permutations(letters[1:]):
-        for count in range(len(order)):
-            composed = unicodedata.normalize("NFC", letters[0] + "".join(order[:count]))
-            yield composed + "".join(order[count:])

@@ -14,8 +14,7 @@ from mt.config import DecodingConfig
 from mt.data.normalization import INVISIBLE, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
-from mt.data.verbatim import is_unspaced
-from mt.data.words import find_inner_places
+from mt.data.words import WORD, find_inner_places, is_unspaced
 from mt.decoding.engine import (
     Engine,
     ExplainingEngine,
@@ -308,8 +307,8 @@ def map_spans_to_line(
 
 def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int], Span]]:
     """Yield text, place and span in the line of the characters of words that both have."""
-    in_texts = [(index, word) for index, text in enumerate(texts) for word in _WORD.finditer(text)]
-    in_line = list(_WORD.finditer(line))
+    in_texts = [(index, word) for index, text in enumerate(texts) for word in WORD.finditer(text)]
+    in_line = list(WORD.finditer(line))
     left, right = (
         [word[0].casefold() for _, word in in_texts],
         [word[0].casefold() for word in in_line],
@@ -329,7 +328,6 @@ _Tokens = list[list[int]]
 """Tokens of each character of a text, without white space."""
 _AS_READ = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 _ESCAPED_CHARACTER = re.compile(f"{escape(SPACE_MARK)[0]}[_=]|.", re.DOTALL)
-_WORD = re.compile(r"[^\W\d_\u3040-\u9fff]+|\d+|\S")
 
 
 def _spans(text: str, tokens: _Tokens) -> dict[int, Span]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from mt.config import DecodingConfig
 from mt.config.decoding import MBR_CANDIDATES
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import extract_verbatim, is_unspaced, missing_verbatim, reinsert
+from mt.data.verbatim import extract_verbatim, missing_verbatim, reinsert
+from mt.data.words import is_unspaced
 from mt.decoding.alignment import align_words, map_positions
 from mt.decoding.engine import Engine, TranslatedPart
 from mt.decoding.preparation import SearchInput, in_one_line

@@ -12,7 +12,8 @@ from operator import itemgetter
 
 from mt.data.glossary import Glossary, Match
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import copied_spans, is_unspaced
+from mt.data.verbatim import copied_spans
+from mt.data.words import is_unspaced
 from mt.decoding.alignment import WordAligner, map_spans_to_line, source_tokens
 from mt.decoding.engine import TermUse, TranslatedPart
 from mt.decoding.preparation import SearchInput
