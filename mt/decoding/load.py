@@ -128,6 +128,7 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
     from mt.model.device import select_device
 
     torch_device = select_device(device)
+    load_torch = partial(_load_torch_engine, stored, torch_device)
     differing = find_differing_key(decoding)
     if decoding.engine == "ctranslate2":
         if differing is not None:
@@ -141,7 +142,7 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
         or differing is not None
         or torch_device.type != "cpu"
     ):
-        return _load_torch_engine(stored, torch_device)
+        return load_torch()
     try:
         fast_device = "cpu" if decoding.engine == "auto" else device
         fast = _open_export(stored, export_folder(stored.path), fast_device, record)
@@ -149,8 +150,8 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
         if decoding.engine == "ctranslate2":
             raise UserError(f"{stored.path}: {error}; `{command}` writes an export") from None
         speed = "an export decodes 1.4 to 1.9 times as fast on this CPU"
-        return _load_torch_engine(stored, torch_device, advice=f"{error}; {speed}: {command}")
-    return CombinedEngine(fast, partial(_load_torch_engine, stored, torch_device))
+        return load_torch(advice=f"{error}; {speed}: {command}")
+    return CombinedEngine(fast, load_torch)
 
 
 def _open_export(
