@@ -270,20 +270,22 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
 
 
 def _in_smaller_batches(work: Callable[[list[int]], list[T]], batch: list[int]) -> list[T]:
-    """Return the results of `work` for sentences, in halves where the device lacks memory."""
-    return [*chain.from_iterable(compute_in_halves(work, batch, _halve))]
+    """Return the results of `work` for sentences, in halves where the device lacks memory.
 
+    Raises UserError if it lacks memory for a single sentence.
+    """
 
-def _halve(batch: list[int]) -> tuple[list[int], list[int]]:
-    """Return the halves of a batch; raise UserError for a single sentence."""
-    if len(batch) == 1:
-        raise UserError(
-            "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
-            "the sentence, or use a larger device"
-        )
-    log_halves()
-    middle = (len(batch) + 1) // 2
-    return batch[:middle], batch[middle:]
+    def halve(batch: list[int]) -> tuple[list[int], list[int]]:
+        if len(batch) == 1:
+            raise UserError(
+                "the device has too little memory for a single sentence: lower `decoding.beam`, "
+                "cut the sentence, or use a larger device"
+            )
+        log_halves()
+        middle = (len(batch) + 1) // 2
+        return batch[:middle], batch[middle:]
+
+    return [*chain.from_iterable(compute_in_halves(work, batch, halve))]
 
 
 @cache

@@ -126,7 +126,7 @@ class Translator:
         self.line_shape = line_shape or UNKNOWN_SHAPE
         splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
-        self.use_terms(())
+        self.glossary = Glossary((), direction)
         self.folder: Path | None = None
         """Folder of the run or export."""
         self.weights_and_search_id = ""
