@@ -260,8 +260,8 @@ def script_share(text: str, language: str) -> float | None:
         return None
     if letters.isascii():
         return float("Latin" in scripts)
-    own = "".join(_pattern(scripts).findall(letters))
-    return 1.0 if own == letters else in_letters(own) / in_letters(letters)
+    in_scripts = "".join(_pattern(scripts).findall(letters))
+    return 1.0 if in_scripts == letters else in_letters(in_scripts) / in_letters(letters)
 
 
 def in_letters(text: str) -> int:
@@ -337,5 +337,5 @@ _CHINESE_SCRIPTS = {
 
 def in_other_variant(text: str, language: str) -> bool:
     """Return True for characters that a code of Chinese excludes, as `zh-Hans` traditional ones."""
-    others = {_CHINESE_SCRIPTS.get(part) for part in code_parts(language)[1:]}
-    return bool(others & variants_in(text, language)) if others - {None} else False
+    excluded = {_CHINESE_SCRIPTS.get(part) for part in code_parts(language)[1:]}
+    return bool(excluded & variants_in(text, language)) if excluded - {None} else False

@@ -91,8 +91,8 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
     """
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
     bracketed = _BRACKETED.findall(without_copied(source)) if "[" in source else []
-    kept = len(bracketed) <= len(_BRACKET.findall(without_copied(translation)))
-    return ([] if kept else bracketed) + [
+    has_brackets = len(bracketed) <= len(_BRACKET.findall(without_copied(translation)))
+    return ([] if has_brackets else bracketed) + [
         part
         for part, count in Counter(copied_parts(source)).items()
         if not _SENTENCE_MARKS.fullmatch(part)

@@ -152,19 +152,19 @@ class WordAligner:
     """Translations of words alone, filled on demand."""
 
     def align(
-        self, part: TranslatedPart, words: Sequence[Sequence[Span]], kept: Sequence[Span]
+        self, part: TranslatedPart, words: Sequence[Sequence[Span]], fixed: Sequence[Span]
     ) -> list[Span | None]:
         """Return the place in a translation of each word of its source text, given by its places.
 
         It is where the translation has what the model writes for the word alone, if it has it once,
         and otherwise where it depends on the word. None: nowhere, or the engine does not explain.
-        No two share a word; those in `kept` places stay.
+        No two share a word; those in `fixed` places stay.
         """
         if not (words and part.hypothesis.ids and isinstance(self.engine, ExplainingEngine)):
             return [None] * len(words)
         text, term_ids = part.source_text, self.tokenizer.term_ids
         source = without_terms(part.source, term_ids) if term_ids else part.source
-        free, aligned = _words_of(part, kept, self.tokenizer), list[Span | None]()
+        free, aligned = _words_of(part, fixed, self.tokenizer), list[Span | None]()
         for places in words:
             word = text[slice(*places[0])]
             alone = self._translate(word, self.engine).casefold()
@@ -182,8 +182,10 @@ class WordAligner:
                 details = self.engine.explain(sources, [part.hypothesis] * 4)
                 owners = source_tokens(text, source, self.tokenizer)
                 borders = [[len("".join(text[:at].split())) for at in span] for span in places]
-                own = {t for first, last in borders for owner in owners[first:last] for t in owner}
-                runs = _find_dependent(part.text, free, details, sorted(own))
+                columns = {
+                    t for first, last in borders for owner in owners[first:last] for t in owner
+                }
+                runs = _find_dependent(part.text, free, details, sorted(columns))
             aligned += [(free[first].start, free[end - 1].end) for first, end in runs] or [None]
             for first, end in runs:
                 free = [*free[:first], *free[end:]]
@@ -253,8 +255,8 @@ def _join_words(
     return first, end
 
 
-def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:
-    """Return the words of a translation that have letters and are outside of kept places."""
+def _words_of(part: TranslatedPart, fixed: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:
+    """Return the words of a translation that have letters and are outside of fixed places."""
     text, written, words = part.text, part.hypothesis.ids, list[_Word]()
     decoded = tokenizer.decode_target(written)
     tokens = _spans(decoded, _target_tokens(written, tokenizer.target))
@@ -262,11 +264,11 @@ def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) 
     token_spans = [(token, *span) for token, span in zip(tokens, spans, strict=True) if span]
     inner = find_inner_places(text)
     for start, end in pairwise(at for at in range(len(text) + 1) if at not in inner):
-        own = [token for token, left, right in token_spans if left < end and start < right]
-        is_free = not any(start < right and left < end for left, right in kept)
-        if own and is_free and any(map(str.isalpha, text[start:end])):
+        in_word = [token for token, left, right in token_spans if left < end and start < right]
+        is_free = not any(start < right and left < end for left, right in fixed)
+        if in_word and is_free and any(map(str.isalpha, text[start:end])):
             letters = [at for at in range(start, end) if text[at].isalnum()]
-            words.append(_Word(letters[0], letters[-1] + 1, own))
+            words.append(_Word(letters[0], letters[-1] + 1, in_word))
     return words
 
 
@@ -373,9 +375,11 @@ def source_tokens(text: str, source: Sequence[int], tokenizer: Tokenizer) -> lis
     tokens_by_character = iter(_unescaped("".join(surfaces), owners))
     of_text = []
     for characters, form in split_by_form(text, normalize):
-        own = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
+        of_form = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
         visible = [c for c in characters if not c.isspace()]
-        of_text += [own if form == characters or not INVISIBLE.match(c) else [] for c in visible]
+        of_text += [
+            of_form if form == characters or not INVISIBLE.match(c) else [] for c in visible
+        ]
     return of_text
 
 

@@ -65,9 +65,9 @@ class StoredModel:
     def settings(self) -> dict[str, Any]:
         """Settings that determine the translations, by key, as JSON values."""
         decoding = self.config.decoding
-        others = [ModelRecord.read(run) for run in (*decoding.ensemble, decoding.adapter) if run]
+        further = [ModelRecord.read(run) for run in (*decoding.ensemble, decoding.adapter) if run]
         return {
-            "model": "+".join(record.sha256 for record in (self.record, *others)),
+            "model": "+".join(record.sha256 for record in (self.record, *further)),
             **{f"decoding.{key}": value for key, value in decoding.model_dump(mode="json").items()},
         }
 
@@ -261,11 +261,11 @@ def _load_torch_engine(
     decoding = stored.config.decoding
     check_candidates(decoding)
     dtype = weights_dtype(decoding, device)
-    others = [read_run(other) for other in decoding.ensemble]
-    for other in others:
-        if other.tokenizer.fingerprint != stored.tokenizer.fingerprint:
+    members = [read_run(member) for member in decoding.ensemble]
+    for member in members:
+        if member.tokenizer.fingerprint != stored.tokenizer.fingerprint:
             raise RunError(
-                f"{other.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
+                f"{member.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
                 "one has another; train it with `tokenizer.from`"
             )
     finished = _read_weights(stored)
@@ -274,7 +274,7 @@ def _load_torch_engine(
     if device.type == "cuda":
         index = choose_rank_device(torch.cuda.device_count())
         device = torch.device("cuda") if index is None else torch.device("cuda", index)
-    return build_engine((finished, *others), device, dtype, advice)
+    return build_engine((finished, *members), device, dtype, advice)
 
 
 def build_engine(

@@ -200,10 +200,10 @@ def score_files(
 
 
 def _require_pairs(sources: Path, targets: Path) -> None:
-    lines, others = (scan(require_regular_file(path)).lines for path in (sources, targets))
-    if lines != others:
+    lines, target_lines = (scan(require_regular_file(path)).lines for path in (sources, targets))
+    if lines != target_lines:
         raise DataError(
-            f"{sources} has {lines} lines, {targets} has {others}: "
+            f"{sources} has {lines} lines, {targets} has {target_lines}: "
             "line N of one must be the translation of line N of the other"
         )
     if not lines:

@@ -68,11 +68,11 @@ class Terms:
                 best = min(written, key=lambda target: order.index(target.term.source))
                 free.remove(best)
                 edits[number] = best.start, best.end, ""
-        kept = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
-        kept += [(start, end) for start, end, _ in edits.values()]
+        fixed = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
+        fixed += [(start, end) for start, end, _ in edits.values()]
         asked = [number for number in range(len(matches)) if number not in edits]
         words = [[(m.start, m.end) for m in matches if m.term is matches[n].term] for n in asked]
-        for number, run in zip(asked, self.aligner.align(part, words, kept), strict=True):
+        for number, run in zip(asked, self.aligner.align(part, words, fixed), strict=True):
             if run:
                 target = self.glossary.write_target(matches[number], part.text, run[0])
                 around = part.text[max(run[0] - len(target) + 1, 0) : run[1] + len(target) - 1]
@@ -93,8 +93,8 @@ class Terms:
 def _find(glossary: Glossary, item: SearchInput, text: str) -> list[Match]:
     """Return the terms in a text of an input; one that was in capitals has terms of any case."""
     upper = text.upper() if item.from_capitals else text
-    found = glossary.find(upper if len(upper) == len(text) else text)
-    return [replace(match, text=text[match.start : match.end]) for match in found]
+    matches = glossary.find(upper if len(upper) == len(text) else text)
+    return [replace(match, text=text[match.start : match.end]) for match in matches]
 
 
 def report_terms(

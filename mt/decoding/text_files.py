@@ -364,13 +364,13 @@ def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     unfinished: list[bytes] = []
     line_number = 1
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
+        first, *complete = chunk.split(b"\n")
         unfinished.append(first)
         is_long = len(unfinished) * _CHUNK_BYTES > LONGEST_LINE
         if is_long and sum(map(len, unfinished)) > LONGEST_LINE:
             limit = f"{LONGEST_LINE:,} bytes; divide it into lines"
             raise DataError(f"{name}: line {line_number} has more than {limit}")
-        for line in others:
+        for line in complete:
             yield b"".join(unfinished).removesuffix(b"\r")
             unfinished = [line]
             line_number += 1
