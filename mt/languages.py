@@ -52,7 +52,10 @@ NLLB-200 and its benchmark FLORES-200 use for a macrolanguage (`arb`, `zsm`).
 """
 _CHINESE = ("gan", "hak", "hsn", "lzh", "nan", "wuu", "yue")
 """Other languages of the macrolanguage Chinese; they share its script."""
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U000323af"
+)
 """Letters of scripts without spaces between words, as in a class of a regular expression."""
 FINAL_MARKS = ".!?…。！？।؟"
 """Marks that end a sentence."""
@@ -232,7 +235,7 @@ _SUBTAGS = {
     "guru": ("Gurmukhi",),
 }
 """Scripts by the script subtag of a language tag (`sr-Latn`)."""
-_LETTERS = re.compile(r"[^\W\d_]+")
+LETTERS = re.compile(r"[^\W\d_]+")
 _WEIGHTS = {"Han": 3, "Kana": 2, "Hangul": 2}
 
 
@@ -252,13 +255,13 @@ def script_share(text: str, language: str) -> float | None:
     without letters, or if the scripts of the language are unknown.
     """
     scripts = scripts_of(language)
-    letters = "".join(_LETTERS.findall(text))
+    letters = "".join(LETTERS.findall(text))
     if not scripts or not letters:
         return None
     if letters.isascii():
         return float("Latin" in scripts)
-    own = "".join(_pattern(scripts).findall(letters))
-    return 1.0 if own == letters else in_letters(own) / in_letters(letters)
+    in_scripts = "".join(_pattern(scripts).findall(letters))
+    return 1.0 if in_scripts == letters else in_letters(in_scripts) / in_letters(letters)
 
 
 def in_letters(text: str) -> int:
@@ -334,5 +337,5 @@ _CHINESE_SCRIPTS = {
 
 def in_other_variant(text: str, language: str) -> bool:
     """Return True for characters that a code of Chinese excludes, as `zh-Hans` traditional ones."""
-    others = {_CHINESE_SCRIPTS.get(part) for part in code_parts(language)[1:]}
-    return bool(others & variants_in(text, language)) if others - {None} else False
+    excluded = {_CHINESE_SCRIPTS.get(part) for part in code_parts(language)[1:]}
+    return bool(excluded & variants_in(text, language)) if excluded - {None} else False

@@ -22,7 +22,7 @@ from mt.data.corpus_files import COMPRESSED, scan
 from mt.data.pairs import SentencePair
 from mt.data.splits import OpenedCorpus, open_training_corpora, read_cleaned_pairs
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Extent, Job, Shard, Window
+from mt.decoding.shards import Job, LineWindows, Shard, Window
 from mt.decoding.text_files import read_lines
 from mt.decoding.translator import (
     LOOK_AHEAD_BATCHES,
@@ -223,11 +223,13 @@ class Distillation:
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        extent = Extent.of((pair.source for pair in self.sources.read_pairs()), teacher.window)
-        if not extent.lines:
+        windows = LineWindows.count(
+            (pair.source for pair in self.sources.read_pairs()), teacher.window
+        )
+        if not windows.lines:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
-        return Job((left, right), record, {**settings, **teacher.settings}, extent, shard)
+        return Job((left, right, record), {**settings, **teacher.settings}, windows, shard)
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the texts of pairs, and the numbers of pairs and of lines left out."""

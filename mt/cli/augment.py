@@ -110,7 +110,7 @@ def distill(
     selection.check()
     from mt.augment.distill import Sources
     from mt.augment.endpoint import PROMPT, Collection, Endpoint
-    from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
+    from mt.decoding.shards import Shard, chosen_shard, refuse_existing, run_shard
 
     if model is None:
         raise UserError("--from URL: needs --model NAME, the model of the endpoint")
@@ -118,10 +118,10 @@ def distill(
     collection = Collection(endpoint, Sources(texts[0] if texts else data))
     with chosen_shard(shard) as part:
         job = collection.plan_job(out, part or Shard())
-        selection = replace(selection, candidates=job.files[0])
-        if not job.record.exists():  # before candidates are paid for
+        selection = replace(selection, candidates=job.outputs[0])
+        if not job.outputs[-1].exists():  # before candidates are paid for
             refuse_existing(selection.list_files(out))
-        result = complete(job, lambda: collection.make_windows)
+        result = run_shard(job, lambda: collection.make_windows)
     if result is None:
         return
     if result.missing:
@@ -152,7 +152,7 @@ def _distill_with_run(
     overrides: Sequence[str],
     device: str,
 ) -> None:
-    from mt.decoding.shards import Make, Shard, chosen_shard, complete
+    from mt.decoding.shards import ProduceWindows, Shard, chosen_shard, run_shard
 
     with chosen_shard(shard) as part:
         from mt.augment.distill import NOISE, WRITTEN, Distillation, Sources, Teacher
@@ -162,11 +162,11 @@ def _distill_with_run(
         given = NOISE if noise else None
         distillation = Distillation(teacher, Sources(data), n_best, given)
 
-        def start() -> Make:
+        def start() -> ProduceWindows:
             assert teacher.translator  # loaded before a file is made
             return distillation.make_windows
 
-        result = complete(distillation.plan_job(out, part or Shard()), start)
+        result = run_shard(distillation.plan_job(out, part or Shard()), start)
         if result is None:
             return
         rows = [("lines read", f"{result.record.lines:,}")]
@@ -187,9 +187,9 @@ def _nothing_left(lines: int) -> UserError:
 def _select(selection: "Selection", out: Path) -> None:
     """Select pairs, and print the counts and the files written; raise UserError without a pair."""
     from mt.augment.candidate_filters import PAIRS
-    from mt.decoding.shards import complete
+    from mt.decoding.shards import run_shard
 
-    result = complete(selection.plan_job(out), lambda: selection.make_windows)
+    result = run_shard(selection.plan_job(out), lambda: selection.make_windows)
     assert result is not None, "one process does all"
     counts = sorted(result.record.counts.items(), key=lambda item: (-item[1], item[0]))
     rows = [("lines read", f"{result.record.lines:,}")]

@@ -20,7 +20,7 @@ import numpy as np
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.data.verbatim import is_unspaced
+from mt.data.words import is_unspaced
 from mt.languages import FINAL_MARKS, in_upper_case, written_without_spaces
 
 _WORD_START = re.compile(r"(?<![\w'’])\w")

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from mt.config.data import Direction
 from mt.data.corpus_files import LineReader
+from mt.data.sentences import starts_sentence
 from mt.data.verbatim import copied_parts, copied_spans
-from mt.data.words import WORD, find_inner_places, starts_sentence
+from mt.data.words import WORD, find_inner_places
 from mt.errors import DataError
 from mt.files import require_file
 from mt.languages import in_upper_case, is_language
@@ -97,8 +98,8 @@ def _check_rows(name: str, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[T
             faults.append(f"{place} is not a source term, tab and target term, with letters")
         for index, source in enumerate(left):
             # As many forms on both sides are pairs.
-            own = right[index : index + 1] if len(left) == len(right) else []
-            terms.setdefault(source, {}).update(dict.fromkeys([*own, *right]))
+            paired = right[index : index + 1] if len(left) == len(right) else []
+            terms.setdefault(source, {}).update(dict.fromkeys([*paired, *right]))
     if faults:
         raise DataError(f"{name}: {'; '.join(faults)}")
     return tuple(Term(source, tuple(targets)) for source, targets in terms.items())
@@ -143,9 +144,9 @@ class Glossary:
         candidates = list[tuple[int, int, int, int]]()
         for count, table in self._index.items():
             for first in range(len(words) - count + 1):
-                own = (words[first].removeprefix(" "), *words[first + 1 : first + count])
+                key = (words[first].removeprefix(" "), *words[first + 1 : first + count])
                 start, end = spans[first][0], spans[first + count - 1][1]
-                for case, number in table.get(own, ()):
+                for case, number in table.get(key, ()):
                     if case != _CAPITAL or starts_sentence(text, start):
                         candidates.append((start - end, start, case, number))
         copied, inner = (copied_spans(text), find_inner_places(text)) if candidates else ([], set())

@@ -13,11 +13,10 @@ from itertools import chain, permutations, product
 
 _JUNK = "\u00ad\u2060\ufeff"
 """Marks of typesetting that belong to no text: soft hyphen, word joiner, byte order mark."""
-MARKS = (
+_MARKS = (
     f"{_JUNK}\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u061c\u200b\u200e\u200f\u202a-\u202e"
     "\u2061-\u2064\u2066-\u206f\ufff9-\ufffb\U000e0100-\U000e01ef"
 )
-"""Invisible characters, as in a class of a regular expression."""
 _LINE_END = "\x0b\x0c\x1c-\x1f\x85\u2028\u2029"
 _WIDE = "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a"
 _OTHER_FORMS = (
@@ -25,9 +24,12 @@ _OTHER_FORMS = (
     "\U0001d400-\U0001d7ff"
 )
 """Narrow kana, ligatures, forms of Arabic letters, and letters in the styles of formulas."""
-_CHANGED = re.compile(rf"[\s{MARKS}{_WIDE}{_OTHER_FORMS}](?:(?<! )| )")
-_MARK = re.compile(f"[{MARKS}]+")
-_ENDS = re.compile(rf"\A\s*+[{MARKS}][\s{MARKS}]*+|(?<![\s{MARKS}])\s*+[{MARKS}][\s{MARKS}]*+\Z")
+_CHANGED = re.compile(rf"[\s{_MARKS}{_WIDE}{_OTHER_FORMS}](?:(?<! )| )")
+INVISIBLE = re.compile(f"[{_MARKS}]+")
+"""Invisible characters."""
+_ENDS = re.compile(
+    rf"\A\s*+[{_MARKS}][\s{_MARKS}]*+|(?<![\s{_MARKS}])\s*+[{_MARKS}][\s{_MARKS}]*+\Z"
+)
 _SPACES = re.compile(r"\s+")
 _FORMS = re.compile(
     rf"[{_WIDE}](?:[\uff01-\uff5e\u3000]*(?<=[{_WIDE}]))?(?:[！．？](?=\s|\Z))?|[{_OTHER_FORMS}]+"
@@ -46,7 +48,7 @@ def normalize_source(text: str) -> str:
     Letters and digits of full width become those of ASCII, with the marks between them.
     """
     if _CHANGED.search(text):
-        text = _MARK.sub("", _ENDS.sub("", text))
+        text = INVISIBLE.sub("", _ENDS.sub("", text))
         text = _FORMS.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
         text = _SPACES.sub(" ", text)
     return _compose(text)
@@ -103,9 +105,15 @@ def list_rules(normalize: Callable[[str], str]) -> dict[str, str]:
     """
     characters = [*map(chr, chain(range(1, _LAST_CODE), _SELECTORS))]
     spaces = [character for character in characters if character.isspace()]
+    decompositions = [  # a base and its marks in any order, some of them composed
+        unicodedata.normalize("NFC", letters[0] + "".join(order[:count])) + "".join(order[count:])
+        for letters in (unicodedata.normalize("NFD", character) for character in characters)
+        for order in permutations(letters[1:])
+        for count in range(len(order))
+    ]
     texts: Iterable[str] = chain(
         (character for character in characters if not "\ud800" <= character <= "\udfff"),
-        chain.from_iterable(map(_decompositions, characters)),
+        decompositions,
         map("".join, product(spaces, spaces)),
         map("".join, product(_FREQUENT_SPACES, repeat=3)),
         map("".join, product(_FREQUENT_SPACES, repeat=4)),
@@ -113,12 +121,3 @@ def list_rules(normalize: Callable[[str], str]) -> dict[str, str]:
         map("".join, product(map(chr, range(0xFF66, 0xFF9E)), "\uff9e\uff9f")),
     )
     return {text: form for text in texts if (form := normalize(text)) != text}
-
-
-def _decompositions(character: str) -> Iterator[str]:
-    """Yield the sequences of a base and its marks in any order, some of them composed."""
-    letters = unicodedata.normalize("NFD", character)
-    for order in permutations(letters[1:]):
-        for count in range(len(order)):
-            composed = unicodedata.normalize("NFC", letters[0] + "".join(order[:count]))
-            yield composed + "".join(order[count:])

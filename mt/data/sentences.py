@@ -3,20 +3,20 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import pairwise
 
 import sentencex
 
 from mt.data.verbatim import without_copied
-from mt.languages import FINAL_MARKS, base_language
+from mt.languages import FINAL_MARKS, LETTERS, base_language
 from mt.runs import UNKNOWN_SHAPE, LineShape
 
 _FEWEST_LETTERS = 3
 """Letters of a sentence before a full stop: `M.`, `Dr.` and `5.` belong to a neighbour."""
 _OPENING = string.whitespace + '"([«»„“”¿¡-–—'
+_BEFORE_SENTENCE = " \t\"'«»„“”‘’‹›「『（([{¿¡-–—*#>•"
 _BEFORE_TOKEN, _INSIDE_TOKEN = re.compile(r"[\s\"(\[{«„“‘]"), re.compile(r"[/.–-]")
 _ORDINAL = re.compile(r"(?:\d{1,3}\.[/–-]?)*(?:\d{1,3}|[IVX]{2,}\b)")
 _ITEM = re.compile(r"\s*\d{1,3}[.)]\s")
@@ -26,9 +26,9 @@ _FEWEST_NUMBERS, _ORDINAL_SHARE = 20, 0.1
 """Least number of places of numbers, and least share inside sentences where ordinals are such."""
 _COUNTED_LINES = 1000
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
+"""Mark at the end of a sentence, before closing marks."""
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
-_WORD = re.compile(r"[^\W\d_]+")
 _START_SHARE = 0.01
 _LOWER_TIMES = 50
 """Least ratio of lower case to upper case inside sentences, for a word that is no name."""
@@ -80,7 +80,13 @@ def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) 
         cuts[1:] = cuts[1:-1]
     pieces = [line[start:stop] for start, stop in pairwise([*cuts, len(line)])]
     if shape.starts:
-        pieces = [part for piece in pieces for part in _split_unmarked(piece, shape.starts)]
+        starts = "|".join(map(re.escape, shape.starts))
+        before_start = rf"\b\w++(?=\s+(?:{starts})\s)"
+        whole, pieces = pieces, []
+        for piece in whole:
+            words = re.finditer(before_start, piece)
+            ends = [word.end() for word in words if word[0][0].islower()]
+            pieces += [piece[start:stop] for start, stop in pairwise([0, *ends, len(piece)])]
     texts: list[str] = []
     gaps = [""]
     for sentence in map(whole_line, pieces):
@@ -115,6 +121,12 @@ def ends_sentence(text: str, end: int, shape: LineShape = UNKNOWN_SHAPE) -> bool
     if word == "0":
         return inner < _ORDINAL_SHARE * places
     return not inner and not (len(word) == 1 and _has_capital(word))
+
+
+def starts_sentence(text: str, place: int) -> bool:
+    """Test for a place at the start of a sentence, where a capital says nothing."""
+    before = text[:place].rstrip(_BEFORE_SENTENCE)
+    return not before or before[-1] in f":\n{FINAL_MARKS}"
 
 
 def _word_before_point(text: str) -> str:
@@ -153,21 +165,6 @@ def _inner_words(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
     }
 
 
-def _split_unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
-    """Split a piece before words of `starts` that follow a word in lower case."""
-    begin = 0
-    for before in _compile_starts(starts).finditer(piece):
-        if before[0][0].islower():
-            yield piece[begin : before.end()]
-            begin = before.end()
-    yield piece[begin:]
-
-
-@cache
-def _compile_starts(starts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"\b\w++(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
-
-
 def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
     """Return a line as one sentence, or none if it is blank.
 
@@ -184,18 +181,13 @@ def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
 
 def words_of(text: str) -> list[str]:
     """Return the runs of letters of a text outside its copied parts."""
-    return _WORD.findall(without_copied(text))
+    return LETTERS.findall(without_copied(text))
 
 
 def is_in_capitals(words: Sequence[str]) -> bool:
     """Test for words of capitals that all have another form in lower case."""
     letters = "".join(words)
     return letters.isupper() and not any(letter == letter.lower() for letter in letters)
-
-
-def ends_with_mark(text: str) -> bool:
-    """Test for a mark at the end of a sentence, before closing marks."""
-    return _FINAL_MARK.search(text) is not None
 
 
 def line_shape(lines: Sequence[str], language: str) -> LineShape:
@@ -214,18 +206,18 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
     shape = LineShape(mean, capitals=capitals, small=small)
     if shape.is_of_single_sentences:
         shape = replace(shape, inner=_inner_words(lines))
-    if sum(not ends_with_mark(text) for text in texts) < _UNMARKED_SHARE * len(texts):
+    if sum(not _FINAL_MARK.search(text) for text in texts) < _UNMARKED_SHARE * len(texts):
         return shape
-    firsts, others = Counter[str](), Counter[str]()
+    firsts, inner = Counter[str](), Counter[str]()
     for text in texts:
         first, *rest = text.split()
         firsts[first] += 1
-        others.update(rest)
+        inner.update(rest)
     starts = [
         word
         for word, count in firsts.items()
         if word != word.lower()
         and count >= _START_SHARE * len(texts)
-        and others[word.lower()] >= _LOWER_TIMES * max(others[word], _NEVER)
+        and inner[word.lower()] >= _LOWER_TIMES * max(inner[word], _NEVER)
     ]
     return replace(shape, starts=tuple(sorted(starts)))

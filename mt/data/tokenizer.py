@@ -20,7 +20,7 @@ import sentencepiece
 from mt.config.data import TERM_TAGS
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.sentencepiece_model import NORMAL_FORM, without_space_in_front
-from mt.data.verbatim import is_unspaced
+from mt.data.words import is_unspaced
 from mt.errors import ConfigError, RunError, did_you_mean, listed
 from mt.files import read_bytes, read_json, replace_file, write_json
 from mt.languages import script_of

@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from mt.data.placeholders import GENERAL, is_in_order, is_percentage
-from mt.languages import UNSPACED
+from mt.data.words import is_unspaced
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
 _NAME = "[A-Za-z0-9_.+-]"
@@ -25,8 +25,7 @@ _COPIED = re.compile(
     rf"|(?<!{_NAME}){_NAME}++@[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)+"
     rf"|{GENERAL.pattern.pattern}|</?[A-Za-z][^<>\s]*+(?:\s[^<>=\n]++=[^<>\n]*+)?>"
     r"|\\(?:[nrt]|[A-Za-z]++(?:\[\w*\]|\{\w*\})?)"
-    r"|(?<!\w)(?:(?:§(?!\d)|\^|&(?!\w+;)|_(?=[^\W_]+(?!\w)[^_]*+\Z))(?=[^\W_])"
-    r"|[^\W\d_]++&(?=[a-z]))\w++(?!;)(?>(?:\.\w++)*)"
+    r"|(?<!\w)\^[^\W_]\w*+"
     r"|(?<![\w+])[A-Z][A-Za-z0-9]*+(?>(?:\+[A-Z0-9][A-Za-z0-9]*)+)(?![\w+])"
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_SIGN}(?:\u200d{_SIGN})*"
     r"|\.{3,}|[!?！？]{2,}|(?P<run>[-*=~_#])(?P=run){2,}"
@@ -92,8 +91,8 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
     """
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
     bracketed = _BRACKETED.findall(without_copied(source)) if "[" in source else []
-    kept = len(bracketed) <= len(_BRACKET.findall(without_copied(translation)))
-    return ([] if kept else bracketed) + [
+    has_brackets = len(bracketed) <= len(_BRACKET.findall(without_copied(translation)))
+    return ([] if has_brackets else bracketed) + [
         part
         for part, count in Counter(copied_parts(source)).items()
         if not _SENTENCE_MARKS.fullmatch(part)
@@ -150,11 +149,3 @@ def _beside(left: str, right: str) -> str:
         or is_unspaced(first)
     )
     return left + right if is_joined else f"{left} {right}"
-
-
-_UNSPACED = re.compile(f"[{UNSPACED}\u3000-\u3004\uff01-\uff65]")
-
-
-def is_unspaced(character: str) -> bool:
-    """Test for a letter or mark of scripts without spaces between words."""
-    return _UNSPACED.match(character) is not None

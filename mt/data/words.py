@@ -1,4 +1,4 @@
-"""Words of texts in any script, and the start of a sentence.
+"""Words of texts in any script.
 
 A word is a run of letters, marks and digits, with the signs that join it to others (`half-life`,
 `C++17`, `cat.txt`, `/usr/bin`). In scripts without spaces each character is a word, and a run of
@@ -10,29 +10,26 @@ from itertools import accumulate
 
 from icu4py.breakers import WordBreaker
 
-from mt.languages import FINAL_MARKS, UNSPACED
+from mt.languages import UNSPACED
 
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
-_UNSPACED = f"{UNSPACED}\U00020000-\U000323af"
 _MARKS = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0f71-\u0f84\u00ad\u200c\u200d"
 )
 """Marks inside words that are no letters for regular expressions."""
-_RUN = rf"(?:[^\W{_UNSPACED}{_KATAKANA}]|[{_MARKS}])+"
+_RUN = rf"(?:[^\W{UNSPACED}{_KATAKANA}]|[{_MARKS}])+"
 WORD = re.compile(
-    rf"[{_KATAKANA}]+|[{_UNSPACED}]|[/\\@#$<]*{_RUN}(?:[-\u2010\u2011./\\@&+#=~:_·]+{_RUN})*|\S"
+    rf"[{_KATAKANA}]+|[{UNSPACED}]|[/\\@#$<]*{_RUN}(?:[-\u2010\u2011./\\@&+#=~:_·]+{_RUN})*|\S"
 )
 """Word, mark, or character of a script without spaces."""
-_BETWEEN = re.compile(rf"(?<=[{_UNSPACED}])(?=[{_UNSPACED}])")
-_OPENING = " \t\"'«»„“”‘’‹›「『（([{¿¡-–—*#>•"
-"""Marks before the first word of a sentence."""
+_BETWEEN = re.compile(rf"(?<=[{UNSPACED}])(?=[{UNSPACED}])")
+_IN_UNSPACED = re.compile(f"[{UNSPACED}\u3000-\u3004\uff01-\uff65]")
 
 
-def starts_sentence(text: str, place: int) -> bool:
-    """Test for a place at the start of a sentence, where a capital says nothing."""
-    before = text[:place].rstrip(_OPENING)
-    return not before or before[-1] in f":\n{FINAL_MARKS}"
+def is_unspaced(character: str) -> bool:
+    """Test for a letter or mark of scripts without spaces between words."""
+    return _IN_UNSPACED.match(character) is not None
 
 
 def find_inner_places(text: str) -> set[int]:

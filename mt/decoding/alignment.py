@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import accumulate, pairwise
-from typing import Literal
 
 import numpy as np
 
 from mt.config import DecodingConfig
-from mt.data.normalization import MARKS, split_by_form
+from mt.data.normalization import INVISIBLE, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
-from mt.data.verbatim import is_unspaced
-from mt.data.words import find_inner_places
+from mt.data.words import WORD, find_inner_places, is_unspaced
 from mt.decoding.engine import (
     Engine,
     ExplainingEngine,
@@ -69,9 +67,22 @@ def align_words(
     if term_ids := tokenizer.term_ids:
         parts = [replace(part, source=without_terms(part.source, term_ids)) for part in parts]
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
-    return [
-        list(_links(part, detail, tokenizer)) for part, detail in zip(parts, details, strict=True)
-    ]
+    links = list[list[Link] | None]()
+    for part, detail in zip(parts, details, strict=True):
+        source = _spans(part.source_text, source_tokens(part.source_text, part.source, tokenizer))
+        ids, text = part.hypothesis.ids, tokenizer.decode_target(part.hypothesis.ids)
+        target = _spans(text, _target_tokens(ids, tokenizer.target))
+        for token in reversed(range(len(part.source) - 1)):
+            if token not in source and token + 1 in source:
+                source[token] = source[token + 1]
+        links.append(
+            [
+                Link(source[left], target[right])
+                for left, right in detail.alignment
+                if left >= tokenizer.tags_in_front and left in source and right in target
+            ]
+        )
+    return links
 
 
 def without_terms(source: Sequence[int], term_ids: tuple[int, int]) -> list[int]:
@@ -90,53 +101,32 @@ def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Cal
     end = len(target.rstrip(FINAL_MARKS + string.whitespace))
 
     def map_position(offset: int) -> int:
+        if not source[offset:].strip():
+            return len(target)
+        position, step = round(offset * len(target) / max(len(source), 1)), -1
         if links:
-            position = _linked_place(links, offset, target)
-        else:
-            position = _word_border(target, round(offset * len(target) / max(len(source), 1)), -1)
-        return min(position, end) if source[offset:].strip() else len(target)
+            after = min(
+                (link for link in links if link.source[0] >= offset),
+                key=lambda link: (link.source[0], link.target[0]),
+                default=None,
+            )
+            before = max(
+                (link for link in links if link.source[1] <= offset),
+                key=lambda link: (link.source[1], link.target[1]),
+                default=None,
+            )
+            if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
+                position = after.target[0]
+            else:
+                position, step = before.target[1] if before else 0, 1
+        while 0 < position < len(target):  # to the start or end of the word around it
+            around = target[position - 1 : position + 1]
+            if not around.isalnum() or any(map(is_unspaced, around)):
+                break
+            position += step
+        return min(position, end)
 
     return map_position
-
-
-def _linked_place(links: Sequence[Link], offset: int, target: str) -> int:
-    after = min(
-        (link for link in links if link.source[0] >= offset),
-        key=lambda link: (link.source[0], link.target[0]),
-        default=None,
-    )
-    before = max(
-        (link for link in links if link.source[1] <= offset),
-        key=lambda link: (link.source[1], link.target[1]),
-        default=None,
-    )
-    if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
-        return _word_border(target, after.target[0], -1)
-    return _word_border(target, before.target[1], 1) if before else 0
-
-
-def _word_border(text: str, position: int, step: Literal[-1, 1]) -> int:
-    """Return the start of the word around a place, or its end for a step of 1."""
-    while 0 < position < len(text) and _is_inside_word(text[position - 1 : position + 1]):
-        position += step
-    return position
-
-
-def _is_inside_word(around: str) -> bool:
-    return around.isalnum() and not any(map(is_unspaced, around))
-
-
-def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
-    source = _spans(part.source_text, source_tokens(part.source_text, part.source, tokenizer))
-    written = part.hypothesis.ids
-    target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
-    for token in reversed(range(len(part.source) - 1)):
-        if token not in source and token + 1 in source:
-            source[token] = source[token + 1]
-    first = tokenizer.tags_in_front
-    for source_token, target_token in details.alignment:
-        if source_token >= first and source_token in source and target_token in target:
-            yield Link(source[source_token], target[target_token])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +152,19 @@ class WordAligner:
     """Translations of words alone, filled on demand."""
 
     def align(
-        self, part: TranslatedPart, words: Sequence[Sequence[Span]], kept: Sequence[Span]
+        self, part: TranslatedPart, words: Sequence[Sequence[Span]], fixed: Sequence[Span]
     ) -> list[Span | None]:
         """Return the place in a translation of each word of its source text, given by its places.
 
         It is where the translation has what the model writes for the word alone, if it has it once,
         and otherwise where it depends on the word. None: nowhere, or the engine does not explain.
-        No two share a word; those in `kept` places stay.
+        No two share a word; those in `fixed` places stay.
         """
         if not (words and part.hypothesis.ids and isinstance(self.engine, ExplainingEngine)):
             return [None] * len(words)
         text, term_ids = part.source_text, self.tokenizer.term_ids
         source = without_terms(part.source, term_ids) if term_ids else part.source
-        free, aligned = _words_of(part, kept, self.tokenizer), list[Span | None]()
+        free, aligned = _words_of(part, fixed, self.tokenizer), list[Span | None]()
         for places in words:
             word = text[slice(*places[0])]
             alone = self._translate(word, self.engine).casefold()
@@ -192,8 +182,10 @@ class WordAligner:
                 details = self.engine.explain(sources, [part.hypothesis] * 4)
                 owners = source_tokens(text, source, self.tokenizer)
                 borders = [[len("".join(text[:at].split())) for at in span] for span in places]
-                own = {t for first, last in borders for owner in owners[first:last] for t in owner}
-                runs = _find_dependent(part.text, free, details, sorted(own))
+                columns = {
+                    t for first, last in borders for owner in owners[first:last] for t in owner
+                }
+                runs = _find_dependent(part.text, free, details, sorted(columns))
             aligned += [(free[first].start, free[end - 1].end) for first, end in runs] or [None]
             for first, end in runs:
                 free = [*free[:first], *free[end:]]
@@ -210,7 +202,7 @@ class WordAligner:
             if words:
                 full, without = engine.explain([source, empty], [hypothesis] * 2)
                 gained = np.subtract(full.log_probs, without.log_probs)
-                weights = [gained[each.tokens].sum() for each in words]
+                weights = [gained[written.tokens].sum() for written in words]
                 first, end = _join_words(text, words, weights, full)
                 self.alone[word] = text[words[first].start : words[end - 1].end]
         return self.alone[word]
@@ -263,8 +255,8 @@ def _join_words(
     return first, end
 
 
-def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:
-    """Return the words of a translation that have letters and are outside of kept places."""
+def _words_of(part: TranslatedPart, fixed: Sequence[Span], tokenizer: Tokenizer) -> list[_Word]:
+    """Return the words of a translation that have letters and are outside of fixed places."""
     text, written, words = part.text, part.hypothesis.ids, list[_Word]()
     decoded = tokenizer.decode_target(written)
     tokens = _spans(decoded, _target_tokens(written, tokenizer.target))
@@ -272,11 +264,11 @@ def _words_of(part: TranslatedPart, kept: Sequence[Span], tokenizer: Tokenizer) 
     token_spans = [(token, *span) for token, span in zip(tokens, spans, strict=True) if span]
     inner = find_inner_places(text)
     for start, end in pairwise(at for at in range(len(text) + 1) if at not in inner):
-        own = [token for token, left, right in token_spans if left < end and start < right]
-        is_free = not any(start < right and left < end for left, right in kept)
-        if own and is_free and any(map(str.isalpha, text[start:end])):
+        in_word = [token for token, left, right in token_spans if left < end and start < right]
+        is_free = not any(start < right and left < end for left, right in fixed)
+        if in_word and is_free and any(map(str.isalpha, text[start:end])):
             letters = [at for at in range(start, end) if text[at].isalnum()]
-            words.append(_Word(letters[0], letters[-1] + 1, own))
+            words.append(_Word(letters[0], letters[-1] + 1, in_word))
     return words
 
 
@@ -301,8 +293,8 @@ def map_spans_to_line(
         if not character.isspace()
     ]
     if len(in_texts) != len(in_line):  # invisible marks between sentences are not in the texts
-        in_texts = [(i, place) for i, place in in_texts if not _MARK.match(texts[i], place)]
-        in_line = [span for span in in_line if not _MARK.match(line, span[0])]
+        in_texts = [(i, place) for i, place in in_texts if not INVISIBLE.match(texts[i], place)]
+        in_line = [span for span in in_line if not INVISIBLE.match(line, span[0])]
     if len(in_texts) == len(in_line):
         span_by_character = dict(zip(in_texts, in_line, strict=True))
     else:
@@ -317,8 +309,8 @@ def map_spans_to_line(
 
 def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int], Span]]:
     """Yield text, place and span in the line of the characters of words that both have."""
-    in_texts = [(index, word) for index, text in enumerate(texts) for word in _WORD.finditer(text)]
-    in_line = list(_WORD.finditer(line))
+    in_texts = [(index, word) for index, text in enumerate(texts) for word in WORD.finditer(text)]
+    in_line = list(WORD.finditer(line))
     left, right = (
         [word[0].casefold() for _, word in in_texts],
         [word[0].casefold() for word in in_line],
@@ -336,10 +328,8 @@ def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int]
 
 _Tokens = list[list[int]]
 """Tokens of each character of a text, without white space."""
-_MARK = re.compile(f"[{MARKS}]")
 _AS_READ = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 _ESCAPED_CHARACTER = re.compile(f"{escape(SPACE_MARK)[0]}[_=]|.", re.DOTALL)
-_WORD = re.compile(r"[^\W\d_\u3040-\u9fff]+|\d+|\S")
 
 
 def _spans(text: str, tokens: _Tokens) -> dict[int, Span]:
@@ -385,9 +375,11 @@ def source_tokens(text: str, source: Sequence[int], tokenizer: Tokenizer) -> lis
     tokens_by_character = iter(_unescaped("".join(surfaces), owners))
     of_text = []
     for characters, form in split_by_form(text, normalize):
-        own = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
+        of_form = [token for c in form if not c.isspace() for token in next(tokens_by_character)]
         visible = [c for c in characters if not c.isspace()]
-        of_text += [own if form == characters or not _MARK.match(c) else [] for c in visible]
+        of_text += [
+            of_form if form == characters or not INVISIBLE.match(c) else [] for c in visible
+        ]
     return of_text
 
 

@@ -5,7 +5,6 @@
 
 import logging
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
@@ -16,14 +15,14 @@ import numpy as np
 from pydantic import Field, FiniteFloat, PositiveInt
 
 from mt.data.verbatim import without_copied
+from mt.data.words import WORD
 from mt.decoding.engine import TranslatedPart
 from mt.errors import RunError
 from mt.files import read_versioned
-from mt.languages import UNSPACED
+from mt.languages import LETTERS
 from mt.runs import CONFIDENCE_FILE, CONFIDENCE_FORMAT
 
 _logger = logging.getLogger(__name__)
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W\d_{UNSPACED}]+(?:['’][^\W\d_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Calibration:
     """Contents of confidence.json."""
 
     model: str
-    """`Translator.identity` of the translations."""
+    """`Translator.weights_and_search_id` of the translations."""
     pairs: PositiveInt
     signature: str
     """sacreBLEU's signature of the chrF."""
@@ -67,8 +66,8 @@ class Calibration:
         return words if len(words) >= self.common else []
 
 
-def read_calibration(folder: Path, identity: str) -> Calibration | None:
-    """Return the calibration in a folder, if there is one for a `Translator.identity`.
+def read_calibration(folder: Path, model: str) -> Calibration | None:
+    """Return the calibration in a folder, if there is one for a `Translator.weights_and_search_id`.
 
     A damaged one is logged: translations need none.
     """
@@ -80,7 +79,7 @@ def read_calibration(folder: Path, identity: str) -> Calibration | None:
     except RunError as error:
         _logger.warning("%s; `mt evaluate %s --calibrate` makes another", error, folder)
         return None
-    if calibration.model != identity:
+    if calibration.model != model:
         _logger.info("%s is of other weights, tags or search", path)
         return None
     return calibration
@@ -96,12 +95,12 @@ def mean_log_prob(parts: Iterable[TranslatedPart]) -> float:
 def find_common_words(source: str, translation: str) -> list[str]:
     """Return the longest run of words that a translation has in common with its source.
 
-    Capitalized words, which may be names, addresses and placeholders are left out. A character of
-    a script without spaces is a word.
+    Capitalized words, which may be names, addresses and placeholders are left out.
     """
+    words = (WORD.findall(without_copied(text)) for text in (source, translation))
     left, right = (
-        [word for word in _WORD.findall(without_copied(text)) if not word[0].isupper()]
-        for text in (source, translation)
+        [word for word in of_text if LETTERS.search(word) and not word[0].isupper()]
+        for of_text in words
     )
     if {*left}.isdisjoint(right):
         return []

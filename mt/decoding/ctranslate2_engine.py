@@ -1,9 +1,8 @@
 """Decoding engine for models exported to CTranslate2, alone or beside PyTorch; imports no torch."""
 
-import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -140,25 +139,42 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             raise UserError(reason)
         prefixes = prefixes or [()] * len(sources)
         constrained = decoding.no_repeat_ngram is not None
+        # Tokens by source that need the model's own log-probabilities: a constrained search gives
+        # the probability of the excluded tokens to others.
         unscored: dict[int, list[list[str]]] = {}
-        retried = []
+        too_long = []
         for index, texts, hypotheses in self._results(sources, decoding, prefixes):
             limit = self._limit(len(sources[index]), decoding)
-            if _is_settled(hypotheses, limit) and not (constrained or prefixes[index]):
-                yield index, _ranked(hypotheses, count)
-            elif _is_settled(hypotheses, limit):
-                unscored[index] = texts
+            if _is_settled(hypotheses, limit):
+                if constrained or prefixes[index]:
+                    unscored[index] = texts
+                else:
+                    yield index, _ranked(hypotheses, count)
             elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
                 # Greedy search under the source's own limit would have taken the same steps.
                 unscored[index] = [texts[0][:limit]]
             else:
-                retried.append(index)
+                too_long.append(index)
         for index, [pending] in [
             (index, self._start([index], sources, decoding, prefixes, is_strict=True))
-            for index in retried
+            for index in too_long
         ]:
             unscored[index] = pending.result().hypotheses
-        for index, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
+        end = self.source_tokens[EOS]
+        pairs = [(index, tokens) for index, texts in unscored.items() for tokens in texts]
+        scores = self._score(
+            self._as_source([sources[index] for index, _ in pairs]),
+            [[token for token in tokens if token != end] for _, tokens in pairs],
+        )
+        rescored: dict[int, list[Hypothesis]] = {index: [] for index in unscored}
+        for (index, tokens), log_probs in zip(pairs, scores, strict=True):
+            # Forced decoding scores an EOS, which unfinished hypotheses lack. The tokens of a
+            # prefix count in the log-probability but not in the score.
+            log_probs = log_probs[: len(tokens)]
+            after_prefix = sum(log_probs[len(prefixes[index]) :])
+            hypothesis = self._hypothesis(tokens, after_prefix, decoding)
+            rescored[index].append(replace(hypothesis, log_prob=sum(log_probs)))
+        for index, hypotheses in rescored.items():
             yield index, _ranked(hypotheses, count)
 
     def best_as_in_torch(
@@ -192,11 +208,15 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
     ) -> Iterator[tuple[int, list[list[str]], list[Hypothesis]]]:
         """Yield number, tokens and hypotheses of each source, in batches under a common limit."""
-        lengths = [len(source) for source in sources]
+        # A prefix in a batch keeps all its hypotheses from ending at the first step.
+        groups: dict[bool, dict[int, int]] = {}
+        for index, source in enumerate(sources):
+            groups.setdefault(bool(prefixes[index]), {})[index] = len(source)
         # All batches start before the first result is awaited.
         for batch, results in [
             (batch, self._start(batch, sources, decoding, prefixes))
-            for batch in _batches(lengths, decoding, prefixes)
+            for _, lengths in sorted(groups.items())
+            for batch in plan_batches(lengths, lambda _: decoding.sentences_at_once)
         ]:
             for index, pending in zip(batch, results, strict=True):
                 result = pending.result()
@@ -244,37 +264,6 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         )
         return results
 
-    def _rescored(
-        self,
-        unscored: Mapping[int, Sequence[Tokens]],
-        sources: Sequence[Ids],
-        decoding: DecodingConfig,
-        prefixes: TargetPrefixes,
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Yield hypotheses of a constrained search with the model's own log-probabilities.
-
-        The search has redistributed the probability of the excluded tokens. The tokens of a prefix
-        count in the log-probability but not in the score.
-        """
-        end = self.source_tokens[EOS]
-        pairs = [
-            (index, tokens) for index, token_lists in unscored.items() for tokens in token_lists
-        ]
-        scores = self._score(
-            self._as_source([sources[index] for index, _ in pairs]),
-            [[token for token in tokens if token != end] for _, tokens in pairs],
-        )
-        scored = zip(pairs, scores, strict=True)
-        for index, group in itertools.groupby(scored, key=lambda item: item[0][0]):
-            hypotheses = []
-            for (_, tokens), all_log_probs in group:
-                # Forced decoding scores an EOS, which unfinished hypotheses lack.
-                log_probs = all_log_probs[: len(tokens)]
-                free = sum(log_probs[len(prefixes[index]) :])
-                hypothesis = self._hypothesis(tokens, free, decoding)
-                hypotheses.append(replace(hypothesis, log_prob=sum(log_probs)))
-            yield index, hypotheses
-
     def _hypothesis(self, tokens: Tokens, log_prob: float, decoding: DecodingConfig) -> Hypothesis:
         ids = tuple(map(self.target_ids.__getitem__, tokens))
         finished = ids[-1] == EOS
@@ -302,7 +291,20 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         log_probs = self._score(texts, targets)
         details = [TokenDetails((), ())] * len(targets)
         filled = [index for index, target in enumerate(targets) if target]
-        for index, result in _in_batches(self._follow, texts, targets, filled):
+
+        def follow(sources: list[Tokens], targets: list[Tokens], **keys: Any) -> Any:
+            # A greedy search forced along each target; unlike forced scoring, it has attention. It
+            # continues after a target that is shorter than the longest of the batch.
+            return self.translator.translate_batch(
+                sources,
+                target_prefix=targets,
+                max_decoding_length=max(map(len, targets)),
+                beam_size=1,
+                return_attention=True,
+                **keys,
+            )
+
+        for index, result in _in_batches(follow, texts, targets, filled):
             length, end = len(targets[index]), len(sources[index]) - 1
             attention = np.asarray(result.attention[0][:length], dtype=np.float32)
             positions = attention.argmax(axis=1).tolist()
@@ -331,17 +333,6 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         indices = range(len(targets))
         results = dict(_in_batches(self.translator.score_batch, sources, targets, indices))
         return [list(results[index].log_probs) for index in indices]
-
-    def _follow(self, sources: list[Tokens], targets: list[Tokens], **keys: Any) -> Any:
-        """Start a greedy search forced along each target; unlike forced scoring, it has attention.
-
-        It continues after a target that is shorter than the longest of the batch.
-        """
-        keys |= {"beam_size": 1, "return_attention": True}
-        longest = max(map(len, targets))
-        return self.translator.translate_batch(
-            sources, target_prefix=targets, max_decoding_length=longest, **keys
-        )
 
     def _as_source(self, rows: Sequence[Ids]) -> list[list[str]]:
         return [[self.source_tokens[token] for token in row] for row in rows]
@@ -410,21 +401,6 @@ class CombinedEngine(ExplainingEngine, ScoringEngine):
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Return the natural log-probability of each target token, by PyTorch."""
         return self.torch.score(sources, targets)
-
-
-def _batches(
-    lengths: Sequence[int], decoding: DecodingConfig, prefixes: TargetPrefixes
-) -> Iterator[list[int]]:
-    """Yield batches of sources of similar length, longest first.
-
-    Sources with and without a prefix do not share a batch, because a prefix in a batch keeps all
-    its hypotheses from ending at the first step.
-    """
-    groups: dict[bool, dict[int, int]] = {}
-    for index, length in enumerate(lengths):
-        groups.setdefault(bool(prefixes[index]), {})[index] = length
-    for _, group in sorted(groups.items()):
-        yield from plan_batches(group, lambda _: decoding.sentences_at_once)
 
 
 def _in_batches(

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mt.decoding.torch_engine import TorchEngine
-    from mt.model.transformer import Transformer
 
 _logger = logging.getLogger(__name__)
 
@@ -66,9 +65,9 @@ class StoredModel:
     def settings(self) -> dict[str, Any]:
         """Settings that determine the translations, by key, as JSON values."""
         decoding = self.config.decoding
-        others = [ModelRecord.read(run) for run in (*decoding.ensemble, decoding.adapter) if run]
+        further = [ModelRecord.read(run) for run in (*decoding.ensemble, decoding.adapter) if run]
         return {
-            "model": "+".join(record.sha256 for record in (self.record, *others)),
+            "model": "+".join(record.sha256 for record in (self.record, *further)),
             **{f"decoding.{key}": value for key, value in decoding.model_dump(mode="json").items()},
         }
 
@@ -98,20 +97,33 @@ class StoredModel:
         require_tag(self.config.tags_to_choose(), self.overrides, name=self.path)
 
 
-def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
-    """Return the engine of a model, and an advice for the user on a faster one, or "".
+def load_engine(stored: StoredModel, device: str) -> Engine:
+    """Return the engine of a model.
 
     An export needs no torch. For a run it is the engine that `decoding.engine` names; `auto` is
-    CTranslate2 on a CPU where a valid export of the weights lies in the run. With
-    `decoding.quantization` it is the export in that quantization. Raises RunError for missing or
-    damaged files, UserError for an unavailable device or engine.
+    CTranslate2 on a CPU where a valid export of the weights lies in the run, and else an engine
+    that advises one. With `decoding.quantization` it is the export in that quantization. Raises
+    RunError for missing or damaged files, UserError for an unavailable device or engine.
     """
     decoding, record = stored.config.decoding, stored.record
-    is_quantized = decoding.quantization != "none"
+    quantization, command = decoding.quantization, f"mt export {stored.path} --to ctranslate2"
+    is_quantized = quantization != "none"
     if record.is_of_checkpoint and (is_quantized or decoding.engine == "ctranslate2"):
         raise UserError(f"{stored.path}: the training has not finished, and has no export")
     if record.is_of_export or is_quantized:
-        return _open_alone(stored, device), ""
+        require_ctranslate2()
+        if reason := describe_unsupported(decoding):
+            raise UserError(reason)
+        if record.is_of_export:
+            return _open_export(stored, stored.path, device)
+        setting = f"`decoding.quantization: {quantization}`"
+        if decoding.engine == "torch":
+            raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
+        try:
+            return _open_export(stored, export_folder(stored.path, quantization), device, record)
+        except RunError as error:
+            command = f"`{command} --quantization {quantization}`"
+            raise UserError(f"{setting}: {error}; {command} writes one") from None
 
     from mt.model.device import select_device
 
@@ -130,37 +142,16 @@ def load_engine(stored: StoredModel, device: str) -> tuple[Engine, str]:
         or differing is not None
         or torch_device.type != "cpu"
     ):
-        return load_torch(), ""
-    folder, command = export_folder(stored.path), f"mt export {stored.path} --to ctranslate2"
+        return load_torch()
     try:
         fast_device = "cpu" if decoding.engine == "auto" else device
-        fast = _open_export(stored, folder, fast_device, record)
+        fast = _open_export(stored, export_folder(stored.path), fast_device, record)
     except UserError as error:
         if decoding.engine == "ctranslate2":
             raise UserError(f"{stored.path}: {error}; `{command}` writes an export") from None
         speed = "an export decodes 1.4 to 1.9 times as fast on this CPU"
-        return load_torch(), f"{error}; {speed}: {command}"
-    return CombinedEngine(fast, load_torch), ""
-
-
-def _open_alone(stored: StoredModel, device: str) -> CTranslate2Engine:
-    """Load the export that does all searches: `stored` itself, or the quantized one in a run."""
-    require_ctranslate2()
-    decoding, quantization = stored.config.decoding, stored.config.decoding.quantization
-    if reason := describe_unsupported(decoding):
-        raise UserError(reason)
-    setting = f"`decoding.quantization: {quantization}`"
-    run = None if stored.record.is_of_export else stored.record
-    folder = stored.path if run is None else export_folder(stored.path, quantization)
-    if run is not None and decoding.engine == "torch":
-        raise UserError(f"`decoding.engine: torch`: not with {setting}; leave one of them out")
-    try:
-        return _open_export(stored, folder, device, run)
-    except RunError as error:
-        if run is None:
-            raise
-        command = f"mt export {stored.path} --to ctranslate2 --quantization {quantization}"
-        raise UserError(f"{setting}: {error}; `{command}` writes one") from None
+        return load_torch(advice=f"{error}; {speed}: {command}")
+    return CombinedEngine(fast, load_torch)
 
 
 def _open_export(
@@ -259,7 +250,9 @@ def _add_adapter(finished: FinishedRun, run: Path) -> FinishedRun:
     return replace(finished, weights=merge_low_rank({**finished.weights, **learnt}, scale))
 
 
-def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEngine":
+def _load_torch_engine(
+    stored: StoredModel, device: "torch.device", advice: str = ""
+) -> "TorchEngine":
     """Return the PyTorch engine of a run, with its adapter and ensemble, on a device."""
     import torch
 
@@ -268,11 +261,11 @@ def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEng
     decoding = stored.config.decoding
     check_candidates(decoding)
     dtype = weights_dtype(decoding, device)
-    others = [read_run(other) for other in decoding.ensemble]
-    for other in others:
-        if other.tokenizer.fingerprint != stored.tokenizer.fingerprint:
+    members = [read_run(member) for member in decoding.ensemble]
+    for member in members:
+        if member.tokenizer.fingerprint != stored.tokenizer.fingerprint:
             raise RunError(
-                f"{other.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
+                f"{member.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
                 "one has another; train it with `tokenizer.from`"
             )
     finished = _read_weights(stored)
@@ -281,17 +274,32 @@ def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEng
     if device.type == "cuda":
         index = choose_rank_device(torch.cuda.device_count())
         device = torch.device("cuda") if index is None else torch.device("cuda", index)
-    return build_engine((finished, *others), device, dtype)
+    return build_engine((finished, *members), device, dtype, advice)
 
 
 def build_engine(
-    runs: Sequence[FinishedRun], device: "torch.device", dtype: "torch.dtype | None" = None
+    runs: Sequence[FinishedRun],
+    device: "torch.device",
+    dtype: "torch.dtype | None" = None,
+    advice: str = "",
 ) -> "TorchEngine":
     """Return the PyTorch engine of a run, or of an ensemble; by default in fp32."""
     from mt.decoding.torch_engine import TorchEngine
+    from mt.model.transformer import Transformer
+    from mt.model.weights import lay_out_for_few_rows, load_parameters
 
-    models = [_build(run, device).to(dtype) for run in runs]
-    return TorchEngine(models[0], device, models[1:])
+    models = []
+    for run in runs:
+        model = Transformer(
+            run.config.model,
+            source_vocabulary=run.tokenizer.source_size,
+            target_vocabulary=run.tokenizer.target_size,
+        )
+        load_parameters(model, run.weights, str(run.folder / WEIGHTS_FILE))
+        if device.type == "cpu":
+            lay_out_for_few_rows(model)
+        models.append(model.to(device).eval().to(dtype))
+    return TorchEngine(models[0], device, models[1:], advice)
 
 
 OLDEST_CTRANSLATE2 = (4, 8)
@@ -315,22 +323,6 @@ def weights_dtype(decoding: DecodingConfig, device: "torch.device") -> "torch.dt
     if decoding.precision == "auto" and device.type == "cuda":
         is_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if is_bf16 else torch.float32
-
-
-def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
-    """Return the model of a run on a device, in evaluation mode."""
-    from mt.model.transformer import Transformer
-    from mt.model.weights import lay_out_for_few_rows, load_parameters
-
-    model = Transformer(
-        finished.config.model,
-        source_vocabulary=finished.tokenizer.source_size,
-        target_vocabulary=finished.tokenizer.target_size,
-    )
-    load_parameters(model, finished.weights, str(finished.folder / WEIGHTS_FILE))
-    if device.type == "cpu":
-        lay_out_for_few_rows(model)
-    return model.to(device).eval()
 
 
 def require_tag(

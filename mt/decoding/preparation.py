@@ -3,16 +3,17 @@
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
+from itertools import accumulate, chain, islice, pairwise, zip_longest
+from operator import add
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.normalization import MARKS, split_by_form
+from mt.data.normalization import INVISIBLE, split_by_form
 from mt.data.sentences import (
     Sentences,
-    ends_sentence,
     is_in_capitals,
     split_sentences,
     whole_line,
@@ -21,15 +22,10 @@ from mt.data.sentences import (
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, copied_spans, inner_spans
 from mt.errors import UserError
-from mt.languages import base_language, in_lower_case, in_upper_case, joiner_of, script_of
+from mt.languages import LETTERS, base_language, in_lower_case, in_upper_case, joiner_of, script_of
 from mt.runs import UNKNOWN_SHAPE, LineShape
 from mt.special_ids import UNK
 
-_WORD = re.compile(r"[^\W\d_]+")
-_ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
-"""Words in lower case that are written in capitals."""
-_NO_WORD = re.compile("(?!)")
-_INVISIBLE = re.compile(f"[{MARKS}]+")
 _USUAL_CAPITALS = 0.1
 """Share of the training sentences in capitals from which on a model has learned them."""
 
@@ -104,27 +100,39 @@ class Preparation:
 
     def prepare(self, window: Sequence[tuple[str, str]]) -> list[PreparedLine]:
         """Repair lines, split them into sentences, and encode these and the prefixes."""
-        lines = [self._read(line, prefix) for line, prefix in window]
+        lines = [self._split(line, prefix) for line, prefix in window]
         texts = [*chain.from_iterable(line.texts for line in lines)]
         encoded = iter(self.tokenizer.encode_source(texts))
         prefixes = encode_prefixes([prefix for _, prefix in window], self.tokenizer)
         return [
-            self._prepared(line, prefix, list(islice(encoded, len(line.texts))))
+            self._assemble(line, prefix, list(islice(encoded, len(line.texts))))
             for line, prefix in zip(lines, prefixes, strict=True)
         ]
 
-    def _read(self, line: str, prefix: str) -> _Line:
+    def _split(self, line: str, prefix: str) -> _Line:
+        """Return the sentences of a line, and what is translated of each.
+
+        The translation of a line is not split where its prefix has several sentences.
+        """
         text, notes = repair_unicode(line)
-        sentences = self._sentences(text, repair_unicode(prefix)[0])
+        form = self.tokenizer.normalize_source(text)
+        begun = split_sentences(repair_unicode(prefix)[0], self.direction.target).texts
+        if self.splits_sentences and len(begun) < 2:
+            sentences = split_sentences(form, self.direction.source, self.shape)
+        else:
+            sentences = whole_line(form, keep_space=self.decoding.split_sentences == "off")
+        if form != text:
+            parts = split_by_form(text, self.tokenizer.normalize_source)
+            sentences = _cut(text, parts, sentences)
         if self.decoding.repair == "off" or prefix:
             return _Line(line, text, notes, sentences, sentences.texts, is_foreign=False)
-        head = sentences.texts[:1]
-        sentences = sentences.divide(lambda text: inner_spans(text, is_first=(text,) == head))
+        first = sentences.texts[:1]
+        sentences = sentences.divide(lambda text: inner_spans(text, is_first=(text,) == first))
         words = {text: words_of(text) for text in sentences.texts}
         foreign = {text for text in words if self._is_foreign(words[text])}
-        kept = {text: [(0, len(text))] for text in words if words[text] and text not in foreign}
-        sentences = sentences.divide(lambda text: kept.get(text, []))
-        texts = tuple([self._read_capitals(text, words[text]) for text in sentences.texts])
+        spans = {text: [(0, len(text))] for text in words if words[text] and text not in foreign}
+        sentences = sentences.divide(lambda text: spans.get(text, []))
+        texts = tuple([self._lower_capitals(text, words[text]) for text in sentences.texts])
         return _Line(line, text, notes, sentences, texts, bool(foreign))
 
     def _is_foreign(self, words: Sequence[str]) -> bool:
@@ -141,74 +149,66 @@ class Preparation:
         foreign = {letter for letter, variants in forms.items() if known.isdisjoint(variants)}
         return 2 * sum(letter in foreign for letter in letters) > len(letters)
 
-    def _sentences(self, text: str, prefix: str) -> Sentences:
-        """Return the sentences of a line; its prefix must not go beyond the first."""
-        form = self.tokenizer.normalize_source(text)
-        forced = split_sentences(prefix, self.direction.target).texts if prefix else ()
-        if self.splits_sentences and len(forced) < 2:
-            sentences = split_sentences(form, self.direction.source, self.shape)
-        else:
-            sentences = whole_line(form, keep_space=self.decoding.split_sentences == "off")
-        if form == text:
-            return sentences
-        return _cut(text, split_by_form(text, self.tokenizer.normalize_source), sentences)
-
-    def _read_capitals(self, text: str, words: Sequence[str]) -> str:
+    def _lower_capitals(self, text: str, words: Sequence[str]) -> str:
         """Return a sentence in lower case if it is in capitals, and these are the exception.
 
-        A single word, which may be an abbreviation, stays, and so do letters that the tokenizer has
-        as capitals alone.
+        Its first letter and the English `I` are not changed, nor is a single word, which may be an
+        abbreviation, nor a sentence with letters that the tokenizer has as capitals alone.
         """
         if len(words) < 2 or not is_in_capitals(words) or self.shape.capitals >= _USUAL_CAPITALS:
             return text
-        lowered = self._lowered(text)
-        known = self.tokenizer.source.characters
-        return lowered if known.issuperset("".join(words_of(lowered)).lower()) else text
-
-    def _lowered(self, text: str) -> str:
-        """Return a sentence in lower case, its first letter and words such as `I` excepted."""
         language = base_language(self.direction.source)
-        always = _ALWAYS_CAPITAL.get(language, _NO_WORD)
         is_first = True
 
         def lower(piece: str) -> str:
             nonlocal is_first
-            piece = always.sub(lambda word: word[0].upper(), in_lower_case(piece, language))
-            first = _WORD.search(piece) if is_first else None
+            piece = in_lower_case(piece, language)
+            if language == "en":
+                piece = re.sub(r"\bi\b", "I", piece)
+            first = LETTERS.search(piece) if is_first else None
             if first is None:
                 return piece
             is_first = False
             letter = in_upper_case(piece[first.start()], language)
             return piece[: first.start()] + letter + piece[first.start() + 1 :]
 
-        return change_words(text, lower)
+        lowered = change_words(text, lower)
+        known = self.tokenizer.source.characters
+        return lowered if known.issuperset("".join(words_of(lowered)).lower()) else text
 
-    def _prepared(self, line: _Line, prefix: Prefix, encoded: list[list[int]]) -> PreparedLine:
+    def _assemble(self, line: _Line, prefix: Prefix, encoded: list[list[int]]) -> PreparedLine:
         """Return a line with its inputs and the white space of its translation.
 
         The usual gap between sentences of the source language becomes that of the target language.
         """
-        usual, joiner = joiner_of(self.direction.source), joiner_of(self.direction.target)
+        language, encode = self.direction.source, self.tokenizer.encode_source
+        usual, joiner = joiner_of(language), joiner_of(self.direction.target)
         repairs = self.decoding.repair == "on" and not prefix.ids
+        splitter = LineSplitter(
+            self.longest_source,
+            lambda texts: [*map(len, encode(texts))],
+            language,
+            self.shape,
+            keep_copied=repairs,
+        )
         inputs: list[SearchInput] = []
         gaps: list[str] = []
         cut = copied = ""
-        all_gaps: Iterable[str] = line.sentences.gaps
-        if self.tokenizer.source.is_normal:
-            all_gaps = map(_visible_gap, all_gaps)
+        all_gaps = [*line.sentences.gaps]
+        if self.tokenizer.source.is_normal:  # without invisible marks in gaps that have no text
+            visible = [INVISIBLE.sub("", gap) for gap in all_gaps]
+            all_gaps = [g if v.strip() else v for g, v in zip(all_gaps, visible, strict=True)]
         *before, after = all_gaps
         rows = zip(line.sentences.texts, line.texts, encoded, before, strict=True)
         for index, (sentence, text, ids, gap) in enumerate(rows):
             parts = [(text, ids)]
             if len(ids) > self.longest_source:
-                splitter = LineSplitter(
-                    self.longest_source, self._count_tokens, self.shape, repairs
-                )
                 texts = splitter.split(text)
-                parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
+                parts = [*zip(texts, encode(texts), strict=True)]
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(parts)} parts"
-            if index and usual != joiner and (gap == usual or (usual and _is_other_space(gap))):
+            is_space = not gap.isascii() and {*map(unicodedata.category, gap)} == {"Zs"}
+            if index and usual != joiner and (gap == usual or (usual and is_space)):
                 gap = joiner
             for part, tokens in parts:
                 if repairs and not words_of(part):  # an address without a place to cut it
@@ -234,9 +234,6 @@ class Preparation:
             unknown=unknown_characters(line.text, self.tokenizer) if has_unknown else [],
         )
 
-    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in self.tokenizer.encode_source(texts)]
-
 
 def _cut(line: str, parts: Iterable[tuple[str, str]], sentences: Sentences) -> Sentences:
     """Return the sentences of a line, cut as those of its normal form.
@@ -260,25 +257,6 @@ def _cut(line: str, parts: Iterable[tuple[str, str]], sentences: Sentences) -> S
     return Sentences(tuple(texts), (*gaps, line[end:]))
 
 
-def _marks_end(text: str, start: int) -> int:
-    """Return the end of a run of marks."""
-    return next((i for i in range(start, len(text)) if text[i].isalnum()), len(text))
-
-
-def _visible_gap(gap: str) -> str:
-    """Return a gap without invisible marks, unless it has a text."""
-    visible = _INVISIBLE.sub("", gap) if gap else gap
-    return gap if visible.strip() else visible
-
-
-def _is_other_space(gap: str) -> bool:
-    return not gap.isascii() and {*map(unicodedata.category, gap)} == {"Zs"}
-
-
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-# Python's `surrogateescape` keeps bytes that are not UTF-8 as U+DC80 to U+DCFF.
-_BYTE = re.compile("[\udc80-\udcff]")
 _OTHER_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _MOST_NAMED = 10
 
@@ -288,17 +266,18 @@ def repair_unicode(line: str) -> tuple[str, tuple[str, ...]]:
 
     Lone surrogates, and invalid bytes kept by `surrogateescape`, become U+FFFD.
     """
-    if _SURROGATE.search(line) is None:
+    with suppress(UnicodeEncodeError):
+        line.encode()
         return line, ()
     notes = []
-    if _OTHER_SURROGATE.search(line):
-        line = _OTHER_SURROGATE.sub(_REPLACEMENT, line)
+    text = _OTHER_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", line)
+    if text != line:
         notes.append("lone surrogates are read as U+FFFD")
-    if _BYTE.search(line):
-        # Bytes that begin a character together become one U+FFFD, as in any UTF-8 decoder.
-        line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    # Bytes that begin a character together become one U+FFFD, as in any UTF-8 decoder.
+    repaired = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if repaired != text:
         notes.append("bytes that are not UTF-8 are read as U+FFFD")
-    return line, tuple(notes)
+    return repaired, tuple(notes)
 
 
 def in_one_line(text: str) -> str:
@@ -341,33 +320,27 @@ class LineSplitter:
 
     longest: int
     count_tokens: CountTokens
+    language: str
     shape: LineShape = UNKNOWN_SHAPE
     keep_copied: bool = False
 
     def split(self, line: str) -> list[str]:
         """Return the parts of a line."""
-        return [part for part in map(str.strip, self._split(line, _CUTS)) if part]
+        sentences = split_sentences(line, self.language, self.shape)
+        ends = accumulate(map(len, map(add, sentences.gaps, sentences.texts)))
+        parts = self._join_fitting(line, ends, _CUTS)
+        return [part for part in map(str.strip, parts) if part]
 
-    def _split(self, text: str, cuts: Sequence[re.Pattern[str]]) -> Iterator[str]:
-        """Yield the parts of a text: cut by the first of `cuts`, long segments by the next ones."""
-        if not cuts:
-            yield from self._between_characters(text)
-            return
-        ends = [match.end() for match in cuts[0].finditer(text)]
-        if cuts[0] is _SENTENCE_END:
-            ends = [end for end in ends if ends_sentence(text, end, self.shape)]
-        segments = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
-        for part in self._pack(list(filter(None, segments))):
-            if self._fits(part):
-                yield part
-            else:
-                yield from self._split(part, cuts[1:])
+    def _join_fitting(
+        self, text: str, ends: Iterable[int], cuts: Sequence[re.Pattern[str]]
+    ) -> Iterator[str]:
+        """Yield the parts of a text that end at some of `ends`; long ones are cut by `cuts`.
 
-    def _fits(self, text: str) -> bool:
-        return self.count_tokens([text.strip()])[0] <= self.longest
-
-    def _pack(self, segments: list[str]) -> Iterator[str]:
-        """Join neighbours as long as they fit; a segment that is too long stays alone."""
+        Neighbours are joined as long as they fit.
+        """
+        segments = [
+            text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end
+        ]
         # EOS counts once. The sum over the segments is only an estimate, because tokens may reach
         # across a cut: the count of the joined text decides.
         sizes = [size - 1 for size in self.count_tokens([text.strip() for text in segments])]
@@ -379,16 +352,29 @@ class LineSplitter:
                 end -= 1
             while end < len(segments) and self._fits("".join(segments[start : end + 1])):
                 end += 1
-            yield "".join(segments[start:end])
+            part = "".join(segments[start:end])
+            if self._fits(part):
+                yield part
+            elif cuts:
+                ends = [match.end() for match in cuts[0].finditer(part)]
+                yield from self._join_fitting(part, ends, cuts[1:])
+            else:
+                yield from self._cut_between_characters(part)
             start = end
 
-    def _between_characters(self, text: str) -> Iterator[str]:
+    def _fits(self, text: str) -> bool:
+        return self.count_tokens([text.strip()])[0] <= self.longest
+
+    def _cut_between_characters(self, text: str) -> Iterator[str]:
         while text:
             length = self._fitting_length(text)
             for start, end in copied_spans(text) if self.keep_copied else ():
                 if start < length < end:
-                    is_first = not words_of(text[:start])
-                    length = _marks_end(text, end) if is_first else start
+                    if words_of(text[:start]):
+                        length = start
+                    else:  # with the marks behind it
+                        rest = range(end, len(text))
+                        length = next((at for at in rest if text[at].isalnum()), len(text))
                     break
             yield text[:length]
             text = text[length:]
@@ -407,45 +393,24 @@ class LineSplitter:
 
 
 _CLOSING = r"""["'”’»›)\]}）］｝】」』》〉〕]*+"""
-_SPACED_END = "[.!?…؟۔।॥]"
-_SPACED_CLAUSE_END = "[,;:،؛]"
 # A match begins at the start of a run of marks and never backtracks (`++`): retrying each mark and
 # length of a run without a space after it would take quadratic time.
-_SENTENCE_END = re.compile(
-    rf"[。！？｡]++{_CLOSING}\s*+|(?<!{_SPACED_END})(?P<spaced>{_SPACED_END}++){_CLOSING}\s++"
-)
-_CLAUSE_END = re.compile(
-    rf"[，；：、]++{_CLOSING}\s*+|(?<!{_SPACED_CLAUSE_END}){_SPACED_CLAUSE_END}++{_CLOSING}\s++"
-)
-_SPACE = re.compile(r"\s+")
-_CUTS = (_SENTENCE_END, _CLAUSE_END, _SPACE)
+_CLAUSE_END = re.compile(rf"[，；：、]++{_CLOSING}\s*+|(?<![,;:،؛])[,;:،؛]++{_CLOSING}\s++")
+_CUTS = (_CLAUSE_END, re.compile(r"\s+"))
 
 
 def pair_with_prefixes(
     lines: Iterable[str], prefixes: Iterable[str] | None
 ) -> Iterator[tuple[str, str]]:
-    """Pair each line with its prefix, or with an empty one without `prefixes`.
+    """Yield each line with its prefix, or with an empty one without `prefixes`.
 
-    Raises UserError if their numbers differ: at once if both have a length, otherwise at the end
-    of the shorter one.
+    Raises UserError if their numbers differ, at the end of the shorter one.
     """
-    if prefixes is None:
-        return zip(lines, repeat(""), strict=False)
-    if isinstance(lines, Sized) and isinstance(prefixes, Sized) and len(lines) != len(prefixes):
-        raise UserError(f"{len(lines)} lines, but {len(prefixes)} prefixes: {_ONE_EACH}")
-    return _pairs(lines, prefixes)
-
-
-_ONE_EACH = "each line has one, which may be empty"
-
-
-def _pairs(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for count, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
-        if line is None:
-            raise UserError(f"{count} lines, but at least {count + 1} prefixes: {_ONE_EACH}")
-        if prefix is None:
-            raise UserError(f"at least {count + 1} lines, but {count} prefixes: {_ONE_EACH}")
-        yield line, prefix
+    for count, (line, prefix) in enumerate(zip_longest(lines, prefixes or ())):
+        if line is None or (prefix is None and prefixes is not None):
+            more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")
+            raise UserError(f"{count} {fewer} and more {more}: each line has one, may be empty")
+        yield line, prefix or ""
 
 
 def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
@@ -468,18 +433,12 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
     for (text, changes), ids in zip(repaired, encoded, strict=True):
         notes = [f"prefix: {change}" for change in changes]
         if UNK in ids:
-            unknown = name_characters([_first_unknown(text.rstrip(), tokenizer)])
+            # The length of the known text does not give its place: the normal form has another.
+            ends = range(1, len(text.rstrip()))
+            first_unknown = bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])
+            unknown = name_characters([text[first_unknown]])
             notes.append(f"prefix: ends before {unknown}, unknown to the tokenizer")
             known = tokenizer.decode_target(ids[: ids.index(UNK)])
             [ids] = encode([known.rstrip()])
         prefixes.append(Prefix(tuple(ids[:-1]), tuple(notes)))
     return prefixes
-
-
-def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
-    """Return the first character of `text` that is unknown to the target vocabulary.
-
-    The length of the known text does not give its place, because normalization changes lengths.
-    """
-    encode, ends = tokenizer.encode_target, range(1, len(text))
-    return text[bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from mt.config import DecodingConfig
 from mt.config.decoding import MBR_CANDIDATES
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import extract_verbatim, is_unspaced, missing_verbatim, reinsert
+from mt.data.verbatim import extract_verbatim, missing_verbatim, reinsert
+from mt.data.words import is_unspaced
 from mt.decoding.alignment import align_words, map_positions
-from mt.decoding.engine import Engine, Hypothesis, TranslatedPart
+from mt.decoding.engine import Engine, TranslatedPart
 from mt.decoding.preparation import SearchInput, in_one_line
 from mt.decoding.terms import Terms
 
@@ -56,7 +57,9 @@ class RetryingSearch:
         has_terms, repairs = bool(self.terms.glossary.terms), self.decoding.repair != "off"
         unfinished: dict[int, SearchResult] = {}
         for index, parts in self._search(inputs, n_best, self.decoding):
-            if has_terms or (repairs and _is_doubtful(inputs[index], parts[0])):
+            item, best = inputs[index], parts[0]
+            is_wrong = repairs and (is_loop(best) or _overran(item, best))
+            if has_terms or is_wrong or (repairs and missing_verbatim(item.text, best.text)):
                 unfinished[index] = SearchResult(parts)
             else:
                 yield index, SearchResult(parts)
@@ -67,7 +70,7 @@ class RetryingSearch:
             self._restore(some, results, n_best)
         if has_terms:
             for index, (item, result) in enumerate(zip(some, results, strict=True)):
-                parts = [self.terms.place(item, part) for part in result.parts]
+                parts = [self.terms.insert_missing(item, part) for part in result.parts]
                 results[index] = replace(result, parts=parts)
         yield from zip(order, results, strict=True)
 
@@ -81,37 +84,32 @@ class RetryingSearch:
             self._retry(inputs, results, n_best, lambda _, part: is_loop(part), blocked)
         # From two source tokens on, this limit is `_MOST_TIMES` at most.
         short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
-        self._retry(inputs, results, n_best, _may_be_shorter, short)
+        self._retry(inputs, results, n_best, _overran, short)
 
     def _search(
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
     ) -> Iterator[tuple[int, list[TranslatedPart]]]:
         if self.terms.glossary.terms:
-            inputs = [replace(item, ids=self.terms.show(item)) for item in inputs]
+            inputs = [replace(item, ids=self.terms.annotate_source(item)) for item in inputs]
         candidates = self.engine.iterate_n_best(
             [item.ids for item in inputs],
             decoding,
             n_best if decoding.mbr is None else MBR_CANDIDATES,
             prefixes=[(*self.tokenizer.target_prefix, *item.prefix) for item in inputs],
         )
+        decode, compare = self.tokenizer.decode_target, None
         if decoding.mbr is not None:
             from mt.decoding.sampling import UTILITIES, rank_by_utility
 
             compare = UTILITIES[decoding.mbr]()
-            candidates = (
-                (index, rank_by_utility(hypotheses, self._decode(hypotheses), compare)[:n_best])
-                for index, hypotheses in candidates
-            )
         for index, hypotheses in candidates:
-            yield index, [self._part(inputs[index], hypothesis) for hypothesis in hypotheses]
-
-    def _decode(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
-        return [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
-
-    def _part(self, item: SearchInput, hypothesis: Hypothesis) -> TranslatedPart:
-        # Byte tokens can spell a line end.
-        text = in_one_line(self.tokenizer.decode_target(hypothesis.ids))
-        return TranslatedPart(item.ids, hypothesis, item.text, text)
+            item, texts = inputs[index], [decode(hypothesis.ids) for hypothesis in hypotheses]
+            if compare is not None:
+                ranked = rank_by_utility(hypotheses, texts, compare)[:n_best]
+                hypotheses, texts = ranked, [decode(hypothesis.ids) for hypothesis in ranked]
+            # Byte tokens can spell a line end.
+            lines = zip(hypotheses, map(in_one_line, texts), strict=True)
+            yield index, [TranslatedPart(item.ids, best, item.text, text) for best, text in lines]
 
     def _retry(
         self,
@@ -132,8 +130,9 @@ class RetryingSearch:
             retried = self._search([inputs[index] for index in wrong], n_best, decoding)
             for place, parts in retried:
                 index = wrong[place]
-                better = max(results[index].parts, parts, key=lambda found: _quality(found[0]))
-                results[index] = SearchResult(better, repeated=True)
+                before = results[index].parts
+                is_better = _retry_sort_key(parts[0]) > _retry_sort_key(before[0])
+                results[index] = SearchResult(parts if is_better else before, repeated=True)
 
     def _restore(
         self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
@@ -153,8 +152,8 @@ class RetryingSearch:
         rests, copied = zip(*[extract_verbatim(inputs[index].text) for index in lost], strict=True)
         encoded = self.tokenizer.encode_source(rests)
         shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
-        found = dict(self._search(shorter, n_best, self.decoding))
-        retried = [SearchResult(found[index]) for index in range(len(shorter))]
+        parts_by_index = dict(self._search(shorter, n_best, self.decoding))
+        retried = [SearchResult(parts_by_index[index]) for index in range(len(shorter))]
         self._retry_loops(shorter, retried, n_best)
         written = [part for result in retried for part in result.parts]
         links = iter(align_words(written, self.engine, self.tokenizer))
@@ -169,11 +168,11 @@ class RetryingSearch:
             best, first = repaired[0], results[index].parts[0]
             lacks_less = len(missing_verbatim(inputs[index].text, best.text)) < len(lost[index])
             has_words = bool(result.parts[0].text.strip())
-            if lacks_less and has_words and _quality(best)[:2] >= _quality(first)[:2]:
+            if lacks_less and has_words and _retry_sort_key(best)[:2] >= _retry_sort_key(first)[:2]:
                 results[index] = SearchResult(repaired, result.repeated, tuple(lost[index]))
 
 
-def _quality(part: TranslatedPart) -> tuple[bool, bool, bool, float]:
+def _retry_sort_key(part: TranslatedPart) -> tuple[bool, bool, bool, float]:
     """Return the sort key of translations: finished, without a loop, by length, by score."""
     is_finished = part.hypothesis.finished
     is_short_enough = is_finished or not is_too_long(part)
@@ -186,13 +185,7 @@ def is_loop(part: TranslatedPart) -> bool:
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
 
 
-def _is_doubtful(item: SearchInput, part: TranslatedPart) -> bool:
-    """Test for a translation that may need a second search."""
-    is_wrong = is_loop(part) or _may_be_shorter(item, part)
-    return is_wrong or bool(missing_verbatim(item.text, part.text))
-
-
-def _may_be_shorter(item: SearchInput, part: TranslatedPart) -> bool:
+def _overran(item: SearchInput, part: TranslatedPart) -> bool:
     return not part.hypothesis.finished and is_too_long(part) and not item.prefix
 
 

@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -142,22 +143,16 @@ def compute_expected_utilities(texts: Sequence[str], compare: Compare) -> list[f
     return [means[text] for text in texts]
 
 
-def _compare_by_chrf() -> Compare:
+def _load_comparison(utility: Utility) -> Compare:
+    from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    metric = CHRF()
-    return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-def _compare_by_bleu() -> Compare:
-    from sacrebleu.metrics.bleu import BLEU
-
     # Character n-grams need no word boundaries and therefore no language.
-    metric = BLEU(tokenize="char", effective_order=True)
+    metric = CHRF() if utility == "chrf" else BLEU(tokenize="char", effective_order=True)
     return lambda text, reference: metric.sentence_score(text, [reference]).score
 
 
 UTILITIES: dict[Utility, Callable[[], Compare]] = {
-    "chrf": _compare_by_chrf,
-    "bleu": _compare_by_bleu,
+    "chrf": partial(_load_comparison, "chrf"),
+    "bleu": partial(_load_comparison, "bleu"),
 }

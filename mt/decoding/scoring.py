@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
+from mt.decoding.shards import Job, LineWindows, ProduceWindows, Shard, Window, run_shard
 from mt.decoding.text_files import (
     files_for_shards,
     log_result,
@@ -120,21 +120,52 @@ def write_scores(
     `mt.decoding.shards`.
     """
     check_output_files([job.output], [job.sources, job.targets])
-    if shard is not None:
-        return _write_shard(run, job, shard, overrides, device)
-    totals = Totals()
-    with ExitStack() as stack:
-        sources, targets = (
-            stack.enter_context(_readable_twice(path)) for path in (job.sources, job.targets)
-        )
-        scores = score_files(
-            run, sources=sources, targets=targets, overrides=overrides, device=device
-        )
-        out = stack.enter_context(open_output(job.output))
-        for score in scores:
-            out.write(job.text(score).encode())
-            totals.add(score)
-    return totals
+    if shard is None:
+        totals = Totals()
+        with ExitStack() as stack:
+            sources, targets = (
+                stack.enter_context(_readable_twice(path)) for path in (job.sources, job.targets)
+            )
+            _require_pairs(sources, targets)
+            scorer = Scorer.load(run, overrides, device)
+            out = stack.enter_context(open_output(job.output))
+            bar = stack.enter_context(progress_bar(sources))
+            for scores in scorer.windows(sources, targets):
+                for score in scores:
+                    out.write(job.text(score).encode())
+                    totals.add(score)
+                bar.update(len(scores))
+        return totals
+    sources, output = files_for_shards(job.sources, job.output)
+    _require_pairs(sources, job.targets)
+    settings = {
+        "command": "score",
+        "sources": scan(sources).sha256,
+        "targets": scan(job.targets).sha256,
+        "json": job.as_json,
+        **StoredModel.read(run, [*_SETTINGS, *overrides]).settings,
+    }
+
+    def load() -> ProduceWindows:
+        scorer = Scorer.load(run, overrides, device)
+
+        def produce(lines: range) -> Iterator[Window]:
+            for scores in scorer.windows(job.sources, job.targets, lines):
+                counts = Totals()
+                for score in scores:
+                    counts.add(score)
+                text = "".join(map(job.text, scores)).encode()
+                yield Window(len(scores), (text,), asdict(counts))
+
+        return produce
+
+    windows = LineWindows(scan(sources).lines, LINES_AT_ONCE)
+    result = run_shard(Job((output, record_of(output)), settings, windows, shard), load)
+    log_result(result)
+    if result is None or result.missing:
+        return None
+    counts = result.record.counts
+    return Totals(int(counts["sentences"]), int(counts["tokens"]), counts["log_prob"])
 
 
 @contextmanager
@@ -156,41 +187,6 @@ def _readable_twice(path: Path) -> Iterator[Path]:
             raise DataError(str(error).replace(str(copy), str(path))) from None
 
 
-def _write_shard(
-    run: Path, job: ScoreJob, shard: Shard, overrides: Sequence[str], device: str
-) -> Totals | None:
-    sources, output = files_for_shards(job.sources, job.output)
-    _require_pairs(sources, job.targets)
-    stored = StoredModel.read(run, [*_SETTINGS, *overrides])
-    settings = {
-        "command": "score",
-        "sources": scan(sources).sha256,
-        "targets": scan(job.targets).sha256,
-        "json": job.as_json,
-        **stored.settings,
-    }
-    extent = Extent(scan(sources).lines, LINES_AT_ONCE)
-
-    def load() -> Make:
-        scorer = Scorer.load(run, overrides, device)
-        return lambda lines: _windows_of(scorer, job, lines)
-
-    result = complete(Job((output,), record_of(output), settings, extent, shard), load)
-    log_result(result)
-    if result is None or result.missing:
-        return None
-    counts = result.record.counts
-    return Totals(int(counts["sentences"]), int(counts["tokens"]), counts["log_prob"])
-
-
-def _windows_of(scorer: "Scorer", job: ScoreJob, lines: range) -> Iterator[Window]:
-    for scores in scorer.windows(job.sources, job.targets, lines):
-        totals = Totals()
-        for score in scores:
-            totals.add(score)
-        yield Window(len(scores), ("".join(map(job.text, scores)).encode(),), asdict(totals))
-
-
 def score_files(
     run: Path, *, sources: Path, targets: Path, overrides: Sequence[str] = (), device: str = "auto"
 ) -> Iterator[ForcedScore]:
@@ -200,24 +196,14 @@ def score_files(
     counts and invalid files, run or device before any work starts.
     """
     _require_pairs(sources, targets)
-    scorer = Scorer.load(run, overrides, device)
-    return _with_progress(scorer.windows(sources, targets), sources)
-
-
-def _with_progress(
-    windows: Iterator[list[ForcedScore]], progress_of: Path
-) -> Iterator[ForcedScore]:
-    with progress_bar(progress_of) as bar:
-        for scores in windows:
-            yield from scores
-            bar.update(len(scores))
+    return chain.from_iterable(Scorer.load(run, overrides, device).windows(sources, targets))
 
 
 def _require_pairs(sources: Path, targets: Path) -> None:
-    lines, others = (scan(require_regular_file(path)).lines for path in (sources, targets))
-    if lines != others:
+    lines, target_lines = (scan(require_regular_file(path)).lines for path in (sources, targets))
+    if lines != target_lines:
         raise DataError(
-            f"{sources} has {lines} lines, {targets} has {others}: "
+            f"{sources} has {lines} lines, {targets} has {target_lines}: "
             "line N of one must be the translation of line N of the other"
         )
     if not lines:

@@ -185,10 +185,10 @@ class _Found:
         for (number, length, finished), log_prob, score in zip(
             self._records, log_probs, scores, strict=True
         ):
-            own = ids[first : first + length]
+            tokens = ids[first : first + length]
             first += length
             if log_prob > NEVER:
-                text = tuple(own[:-1] if own[-1:] == [EOS] else own)
+                text = tuple(tokens[:-1] if tokens[-1:] == [EOS] else tokens)
                 lists[number].append(Hypothesis(text, log_prob, score, finished))
         return lists
 

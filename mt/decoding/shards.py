@@ -21,21 +21,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from glob import escape
-from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tqdm import tqdm
 
 from mt.errors import DataError, RunError, UserError
-from mt.files import lock_file, read_json, sync, sync_folder, write_json
+from mt.files import lock_file, read_json, sync, write_json
 
 UNFINISHED = ".part"
 BATCH_SIZE = "decoding.batch_size"
 """Setting on which the borders of shards depend, but not the output of one process."""
 _POLL_SECONDS = 0.5
-SILENCE = 3600.0
-"""Seconds without a written window after which a rank counts as lost."""
 _logger = logging.getLogger(__name__)
 
 
@@ -93,22 +90,22 @@ def chosen_shard(option: str | None) -> Iterator[Shard | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LineWindows:
     """Number of lines of an input, and of a window."""
 
     lines: int
-    window: int
+    size: int
 
     @classmethod
-    def of(cls, lines: Iterable[str], window: int) -> "Extent":
+    def count(cls, lines: Iterable[str], size: int) -> "LineWindows":
         """Count lines."""
-        return cls(sum(1 for _ in lines), window)
+        return cls(sum(1 for _ in lines), size)
 
     def part(self, shard: Shard) -> range:
         """Return the positions of a shard's lines, from 0: whole windows, about equally many."""
-        windows = -(-self.lines // self.window)
+        windows = -(-self.lines // self.size)
         first, last = (
-            min(windows * border // shard.of * self.window, self.lines)
+            min(windows * border // shard.of * self.size, self.lines)
             for border in (shard.number - 1, shard.number)
         )
         return range(first, last)
@@ -125,7 +122,7 @@ class Window:
     """Numbers to add up over the windows."""
 
 
-Make = Callable[[range], Iterator[Window]]
+ProduceWindows = Callable[[range], Iterator[Window]]
 """Yields the windows of a range of lines; may read ahead by a window."""
 
 
@@ -133,42 +130,25 @@ Make = Callable[[range], Iterator[Window]]
 class Job:
     """Output files of a work, and everything that determines their contents."""
 
-    files: tuple[Path, ...]
-    """Files of the whole."""
-    record: Path
-    """JSON file of the whole, which exists once the files are finished."""
+    outputs: tuple[Path, ...]
+    """Files of the whole. The last one is the JSON record, which exists once all are finished."""
     settings: Mapping[str, Any]
     """JSON values that determine the output, by key."""
-    extent: Extent
+    windows: LineWindows
     shard: Shard = Shard()
 
     @property
     def lines(self) -> range:
         """Positions of the shard's lines in the input, from 0."""
-        return self.extent.part(self.shard)
+        return self.windows.part(self.shard)
 
     @property
-    def whole(self) -> "Job":
-        """The same work by one process."""
-        return replace(self, shard=Shard())
+    def paths(self) -> tuple[Path, ...]:
+        """Files that the shard writes; the record is the last one."""
+        return tuple(map(self.shard.path, self.outputs))
 
     @property
-    def parts(self) -> list["Job"]:
-        """The jobs of all shards."""
-        return [replace(self, shard=shard) for shard in self.shard.all()]
-
-    @property
-    def part_files(self) -> tuple[Path, ...]:
-        """The files that the shard writes."""
-        return tuple(map(self.shard.path, self.files))
-
-    @property
-    def part_record(self) -> Path:
-        """The JSON file of the shard, which exists once its part is finished."""
-        return self.shard.path(self.record)
-
-    @property
-    def part_settings(self) -> dict[str, Any]:
+    def recorded_settings(self) -> dict[str, Any]:
         """The settings as they are recorded, with those that determine the shard's lines."""
         settings = {"shards": self.shard.of, **self.settings}
         if self.shard.of == 1:
@@ -176,9 +156,14 @@ class Job:
         as_read: dict[str, Any] = json.loads(json.dumps(settings))  # tuples become lists
         return as_read
 
-    def missing(self) -> list["Job"]:
-        """Return the jobs of the unfinished shards."""
-        return [part for part in self.parts if not part.part_record.is_file()]
+    def missing(self) -> list[str]:
+        """Return the names of the unfinished shards."""
+        record, shards = self.outputs[-1], self.shard.all()
+        names = [
+            f"{shard.number}/{shard.of}" for shard in shards if not shard.path(record).exists()
+        ]
+        # In this order: parts are removed after the record of the whole is there.
+        return [] if record.exists() else names
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +191,7 @@ class Result:
     """Names of the unfinished shards, for a message."""
 
 
-def complete(job: Job, load: Callable[[], Make]) -> Result | None:
+def run_shard(job: Job, load: Callable[[], ProduceWindows]) -> Result | None:
     """Write the part of a job's shard, continuing earlier work; join the parts if it is the last.
 
     Under torchrun the first rank waits for the others, which return None. `load` is called if there
@@ -217,30 +202,25 @@ def complete(job: Job, load: Callable[[], Make]) -> Result | None:
     check(job)
     record = _read_finished(job)
     if record is None:
-        make = load()
-        job.record.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(job, busy=UserError(f"{job.part_record}: another process is writing it")):
-            record = _read_finished(job) or _write_windows(job, _begin(job), make)
+        produce = load()
+        job.outputs[-1].parent.mkdir(parents=True, exist_ok=True)
+        with _lock(job, busy=UserError(f"{job.paths[-1]}: another process is writing it")):
+            record = _read_finished(job) or _write(job, produce)
     if job.shard.is_rank:
         if job.shard.number > 1:
             return None
-        _await_others(job)
-    missing = [f"{part.shard.number}/{part.shard.of}" for part in job.missing()]
-    if not job.record.is_file():
-        if missing:
-            return Result(job.part_files, record, f"missing shards: {', '.join(missing)}")
-        _join(job)
+        while job.missing():
+            time.sleep(_POLL_SECONDS)
+    if missing := job.missing():
+        return Result(job.paths[:-1], record, f"missing shards: {', '.join(missing)}")
     if job.shard.of > 1:
-        for part in job.parts:
-            for path in (*part.part_files, part.part_record):
-                path.unlink(missing_ok=True)
-    return Result(job.files, read_record(job.record))
+        _join(job)
+    return Result(job.outputs[:-1], read_record(job.outputs[-1]))
 
 
 def _read_finished(job: Job) -> Record | None:
     """Return the record of the finished part, or of the whole."""
-    # In this order: parts are removed after the record of the whole is there.
-    for path in (job.part_record, job.record):
+    for path in (job.paths[-1], job.outputs[-1]):
         with suppress(FileNotFoundError):
             record = read_record(path)
             _logger.info("%s: finished already", path)
@@ -250,39 +230,33 @@ def _read_finished(job: Job) -> Record | None:
 
 def check(job: Job) -> None:
     """Raise UserError, naming the difference, for work with other settings or files in the way."""
-    wholes = [job.record, _unfinished(job.record)]
-    name = f"{escape(job.record.stem)}.*-of-*.json"
-    folder = job.record.parent
-    for path in (*wholes, *folder.glob(name), *folder.glob(name + UNFINISHED)):
+    *files, whole = job.outputs
+    wholes = [whole, _unfinished(whole)]
+    name = f"{escape(whole.stem)}.*-of-*.json"
+    for path in (*wholes, *whole.parent.glob(name), *whole.parent.glob(name + UNFINISHED)):
         with suppress(FileNotFoundError):  # none, or another shard has just been finished
             record = read_record(path)
             is_finished = record.done == record.lines
-            if record.done or is_finished:
-                _compare(path, record, job.whole if path in wholes and is_finished else job)
-            if path == job.record:
+            is_whole = path in wholes and is_finished
+            old = record.settings
+            new = (replace(job, shard=Shard()) if is_whole else job).recorded_settings
+            key = next((key for key in {**old, **new} if old.get(key) != new.get(key)), None)
+            if key is not None and (record.done or is_finished):
+                before, now = (
+                    json.dumps(settings.get(key), ensure_ascii=False)[:40]
+                    for settings in (old, new)
+                )
+                raise UserError(
+                    f"{path}: was begun with `{key}` {before}, now it is {now}; name another output"
+                )
+            if path == whole:
                 return
-    if job.shard.of > 1 and not _unfinished(job.record).is_file():
-        _refuse(job.files)
-
-
-def _compare(path: Path, record: Record, job: Job) -> None:
-    old, new = record.settings, job.part_settings
-    key = next((key for key in {**old, **new} if old.get(key) != new.get(key)), None)
-    if key is not None:
-        before, now = (
-            json.dumps(settings.get(key), ensure_ascii=False)[:40] for settings in (old, new)
-        )
-        raise UserError(
-            f"{path}: was begun with `{key}` {before}, now it is {now}; name another output"
-        )
+    if job.shard.of > 1 and not _unfinished(whole).is_file():
+        refuse_existing(files)
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise UserError if a file exists, finished or not."""
-    _refuse(chain.from_iterable((path, _unfinished(path)) for path in paths))
-
-
-def _refuse(paths: Iterable[Path]) -> None:
+    """Raise UserError if a file exists."""
     for path in paths:
         if path.exists():
             raise UserError(f"{path}: exists already and would be replaced; name another output")
@@ -303,7 +277,7 @@ def write_record(path: Path, record: Record) -> None:
 
 @contextmanager
 def _lock(job: Job, *, busy: UserError | None = None) -> Iterator[None]:
-    path = job.part_record.with_name(f".{job.part_record.name}.lock")
+    path = job.paths[-1].with_name(f".{job.paths[-1].name}.lock")
     with lock_file(path, busy=busy):
         try:
             yield
@@ -311,62 +285,54 @@ def _lock(job: Job, *, busy: UserError | None = None) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _begin(job: Job) -> Record:
-    """Return the progress of the shard; raise UserError if a file would be replaced."""
-    path = _unfinished(job.part_record)
-    sizes = (0,) * len(job.files)
-    record = Record(job.part_settings, len(job.lines), bytes=sizes)
-    if path.is_file():
-        _refuse(file for file in job.part_files if _unfinished(file).exists())
-        begun = read_record(path)
+def _write(job: Job, produce: ProduceWindows) -> Record:
+    """Append the windows that are missing and finish the part; other ranks than 0 show no bar."""
+    *parts, part_record = map(_unfinished, job.paths)
+    record = Record(job.recorded_settings, len(job.lines), bytes=(0,) * len(parts))
+    if part_record.is_file():
+        refuse_existing(path for path in job.paths[:-1] if _unfinished(path).exists())
+        begun = read_record(part_record)
         if begun.done:
             record = begun
             done, lines = f"{begun.done:,}", f"{begun.lines:,}"
-            _logger.info("%s: resuming, %s of %s lines are done", path, done, lines)
+            _logger.info("%s: resuming, %s of %s lines are done", part_record, done, lines)
     else:
-        refuse_existing(job.part_files)
-    write_record(path, record)
-    return record
-
-
-def _write_windows(job: Job, record: Record, make: Make) -> Record:
-    """Append the windows that are missing and finish the part; other ranks than 0 show no bar."""
-    if record.lines and record.done == record.lines:  # stopped while files got their names
-        _finish(job)
-        return record
-    lines = job.lines[record.done :]
-    is_hidden = True if job.shard.is_rank and job.shard.number > 1 else None
-    with ExitStack() as stack:
-        bar: tqdm[Any] = stack.enter_context(
-            tqdm(
-                total=len(job.lines),
-                initial=record.done,
-                unit=" lines",
-                disable=is_hidden,
-                dynamic_ncols=True,
-                smoothing=0.1,
-            )
-        )
-        files = [
-            stack.enter_context(_open_at(_unfinished(path), size))
-            for path, size in zip(job.part_files, record.bytes, strict=True)
-        ]
-        windows = make(lines) if lines else iter(())
-        if isinstance(windows, Generator):  # an error here ends its requests
-            stack.callback(windows.close)
-        for window in windows:
-            for file, text in zip(files, window.texts, strict=True):
-                file.write(text)
-                file.flush()
-                sync(Path(file.name))
-            record = replace(
-                record,
-                done=record.done + window.lines,
-                bytes=tuple(file.tell() for file in files),
-                counts=_add_counts(record.counts, window.counts),
-            )
-            write_record(_unfinished(job.part_record), record)
-            bar.update(window.lines)
+        refuse_existing([*job.paths[:-1], *parts])
+    write_record(part_record, record)
+    lines_left = job.lines[record.done :]
+    if lines_left or not record.done:  # else stopped while the files got their names
+        with ExitStack() as stack:
+            is_hidden = True if job.shard.is_rank and job.shard.number > 1 else None
+            count: dict[str, Any] = {
+                "total": len(job.lines),
+                "initial": record.done,
+                "unit": " lines",
+            }
+            bar = tqdm(**count, disable=is_hidden, dynamic_ncols=True, smoothing=0.1)
+            stack.enter_context(bar)
+            files = [stack.enter_context(path.open("ab")) for path in parts]
+            for file, path, size in zip(files, parts, record.bytes, strict=True):
+                if (written := file.tell()) < size:
+                    instead = f"{written:,} bytes instead of {size:,}"
+                    raise DataError(f"{path}: has {instead}; name another output")
+                file.truncate(size)
+                file.seek(size)
+            windows = produce(lines_left) if lines_left else iter(())
+            if isinstance(windows, Generator):  # an error here ends its requests
+                stack.callback(windows.close)
+            for window in windows:
+                for file, path, text in zip(files, parts, window.texts, strict=True):
+                    file.write(text)
+                    file.flush()
+                    sync(path)
+                record = replace(
+                    record,
+                    done=record.done + window.lines,
+                    bytes=tuple(file.tell() for file in files),
+                    counts=_add_counts([record.counts, window.counts]),
+                )
+                write_record(part_record, record)
+                bar.update(window.lines)
     if record.done != record.lines:
         end = job.lines.start + record.done
         raise DataError(f"the input has changed: it ends after {end:,} lines")
@@ -374,89 +340,47 @@ def _write_windows(job: Job, record: Record, make: Make) -> Record:
     return record
 
 
-@contextmanager
-def _open_at(path: Path, size: int) -> Iterator[IO[bytes]]:
-    """Open a file for appending after its first `size` bytes; the rest is cut off."""
-    with path.open("ab") as file:
-        if file.tell() < size:
-            raise DataError(
-                f"{path}: has {file.tell():,} bytes instead of {size:,}; name another output"
+def _join(job: Job) -> None:
+    """Write the files of the whole, unless another process has done so, and remove the parts."""
+    whole = replace(job, shard=Shard())
+    parts = [replace(job, shard=shard).paths for shard in job.shard.all()]
+    with _lock(whole):
+        if not job.outputs[-1].exists():
+            records = [read_record(paths[-1]) for paths in parts]
+            for index, path in enumerate(job.outputs[:-1]):
+                with _unfinished(path).open("wb") as joined:
+                    for paths in parts:
+                        with paths[index].open("rb") as file:
+                            shutil.copyfileobj(file, joined, 1 << 20)
+                sync(_unfinished(path))
+            joined_record = Record(
+                settings=whole.recorded_settings,
+                lines=sum(record.lines for record in records),
+                done=sum(record.done for record in records),
+                bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
+                counts=_add_counts([record.counts for record in records]),
             )
-        file.truncate(size)
-        file.seek(size)
-        yield file
-
-
-def _add_counts(*counts: Mapping[str, float]) -> dict[str, float]:
-    """Add up numbers by key."""
-    keys = dict.fromkeys(chain.from_iterable(counts))
-    return {key: sum(mapping.get(key, 0) for mapping in counts) for key in keys}
+            write_record(_unfinished(job.outputs[-1]), joined_record)
+            _finish(whole)
+    for paths in parts:
+        for path in paths:
+            path.unlink(missing_ok=True)
 
 
 def _finish(job: Job) -> None:
     """Give the files their final names, the record last."""
-    for path in (*job.part_files, job.part_record):
-        if _unfinished(path).exists():
+    for path in job.paths:
+        if _unfinished(path).exists() or not path.exists():
             _unfinished(path).replace(path)
-            sync_folder(path.parent)
-        elif not path.exists():
-            raise DataError(f"{path}: is missing; name another output")
-    for leftover in job.record.parent.glob(f".{escape(_unfinished(job.part_record).name)}.*"):
-        leftover.unlink()
 
 
-def _join(job: Job) -> None:
-    """Write the files of the whole; does nothing if another process has done so meanwhile."""
-    whole = job.whole
-    with _lock(whole):
-        if whole.record.is_file():
-            return
-        records = [read_record(part.part_record) for part in job.parts]
-        for index, path in enumerate(job.files):
-            with _unfinished(path).open("wb") as joined:
-                for part, record in zip(job.parts, records, strict=True):
-                    _copy(part, part.part_files[index], record.bytes[index], joined)
-            sync(_unfinished(path))
-        joined_record = Record(
-            settings=whole.part_settings,
-            lines=sum(record.lines for record in records),
-            done=sum(record.done for record in records),
-            bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
-            counts=_add_counts(*(record.counts for record in records)),
-        )
-        write_record(_unfinished(job.record), joined_record)
-        _finish(whole)
-
-
-def _copy(part: Job, path: Path, size: int, joined: IO[bytes]) -> None:
-    """Append a file of a part; raise DataError unless it has the recorded size."""
-    written = path.stat().st_size if path.exists() else 0
-    if written != size:
-        raise DataError(
-            f"{path}: has {written:,} bytes instead of {size:,}; remove it and {part.part_record}, "
-            f"and run shard {part.shard.number}/{part.shard.of} again"
-        )
-    with path.open("rb") as file:
-        shutil.copyfileobj(file, joined, 1 << 20)
-
-
-def _await_others(job: Job) -> None:
-    """Wait until all ranks have written their parts; raise UserError if one is lost.
-
-    torchrun ends the ranks beside a failed one, but not those on other hosts.
-    """
-    started_at = time.time()
-    while (missing := job.missing()) and not job.record.is_file():
-        for part in missing:
-            written_at = started_at
-            with suppress(FileNotFoundError):
-                written_at = max(started_at, _unfinished(part.part_record).stat().st_mtime)
-            if time.time() - written_at > SILENCE:
-                raise UserError(
-                    f"no window from rank {part.shard.number - 1} for {SILENCE:.0f} seconds: it "
-                    "has failed or cannot be reached; the same command continues"
-                )
-        time.sleep(_POLL_SECONDS)
+def _add_counts(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Add up numbers by key."""
+    total: dict[str, float] = {}
+    for mapping in counts:
+        for key, number in mapping.items():
+            total[key] = total.get(key, 0) + number
+    return total
 
 
 def _unfinished(path: Path) -> Path:

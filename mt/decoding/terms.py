@@ -12,7 +12,8 @@ from operator import itemgetter
 
 from mt.data.glossary import Glossary, Match
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import copied_spans, is_unspaced
+from mt.data.verbatim import copied_spans
+from mt.data.words import is_unspaced
 from mt.decoding.alignment import WordAligner, map_spans_to_line, source_tokens
 from mt.decoding.engine import TermUse, TranslatedPart
 from mt.decoding.preparation import SearchInput
@@ -29,7 +30,7 @@ class Terms:
     longest_source: int
     """Largest number of tokens of a source, including EOS."""
 
-    def show(self, item: SearchInput) -> Sequence[int]:
+    def annotate_source(self, item: SearchInput) -> Sequence[int]:
         """Return the tokens of a source text with the target terms behind their source terms.
 
         They are unchanged for a model that did not learn terms. A term is left out if there are
@@ -50,7 +51,7 @@ class Terms:
                 copied = end
         return [*shown, *ids[copied:]]
 
-    def place(self, item: SearchInput, part: TranslatedPart) -> TranslatedPart:
+    def insert_missing(self, item: SearchInput, part: TranslatedPart) -> TranslatedPart:
         """Return the translation of an input with the terms that it lacks.
 
         They replace the words that are aligned with their source terms; nothing else changes. A
@@ -63,15 +64,15 @@ class Terms:
         edits = dict[int, tuple[int, int, str]]()
         for number, match in enumerate(matches):
             order = match.term.targets
-            if own := [target for target in free if target.term.source in order]:
-                best = min(own, key=lambda target: order.index(target.term.source))
+            if written := [target for target in free if target.term.source in order]:
+                best = min(written, key=lambda target: order.index(target.term.source))
                 free.remove(best)
                 edits[number] = best.start, best.end, ""
-        kept = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
-        kept += [(start, end) for start, end, _ in edits.values()]
+        fixed = [(0, len(self.tokenizer.decode_target(item.prefix))), *copied_spans(part.text)]
+        fixed += [(start, end) for start, end, _ in edits.values()]
         asked = [number for number in range(len(matches)) if number not in edits]
         words = [[(m.start, m.end) for m in matches if m.term is matches[n].term] for n in asked]
-        for number, run in zip(asked, self.aligner.align(part, words, kept), strict=True):
+        for number, run in zip(asked, self.aligner.align(part, words, fixed), strict=True):
             if run:
                 target = self.glossary.write_target(matches[number], part.text, run[0])
                 around = part.text[max(run[0] - len(target) + 1, 0) : run[1] + len(target) - 1]
@@ -92,11 +93,11 @@ class Terms:
 def _find(glossary: Glossary, item: SearchInput, text: str) -> list[Match]:
     """Return the terms in a text of an input; one that was in capitals has terms of any case."""
     upper = text.upper() if item.from_capitals else text
-    found = glossary.find(upper if len(upper) == len(text) else text)
-    return [replace(match, text=text[match.start : match.end]) for match in found]
+    matches = glossary.find(upper if len(upper) == len(text) else text)
+    return [replace(match, text=text[match.start : match.end]) for match in matches]
 
 
-def judge_terms(
+def report_terms(
     line: str, translation: str, parts: Sequence[TranslatedPart]
 ) -> tuple[TermUse, ...]:
     """Return what became of the terms of a line, with their places in it and its translation."""
@@ -106,7 +107,7 @@ def judge_terms(
     texts = [part.source_text for part in parts], [part.text for part in parts]
     sources, targets = (
         chain.from_iterable(
-            map_spans_to_line([[both[side] for both in own] for own in places], texts[side], whole)
+            map_spans_to_line([[both[side] for both in of] for of in places], texts[side], whole)
         )
         for side, whole in enumerate((line, translation))
     )

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -26,9 +25,9 @@ from mt.data.corpus_files import (
     scan,
 )
 from mt.data.glossary import read_terms
-from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
+from mt.decoding.engine import ExplainingEngine, TokenDetails
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
+from mt.decoding.shards import Job, LineWindows, ProduceWindows, Result, Shard, Window, run_shard
 from mt.decoding.translator import (
     Translation,
     Translator,
@@ -103,25 +102,24 @@ def translate_shard(
         "report": job.report and job.report.name,
         **stored.settings,
     }
-    extent = Extent(scan(source).lines, default_look_ahead(stored.config.decoding))
+    windows = LineWindows(scan(source).lines, default_look_ahead(stored.config.decoding))
     files = (output, *filter(None, [job.report]))
 
-    def load() -> Make:
+    def load() -> ProduceWindows:
         translator = load_stored_for_files(stored, device)
         translator.use_terms(terms)
-        return partial(_windows_of, translator, job)
 
-    log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
+        def produce(lines: range) -> Iterator[Window]:
+            texts = islice(read_lines(source), lines.start, lines.stop)
+            prefixes = None
+            if job.prefixes:
+                prefixes = islice(read_lines(job.prefixes), lines.start, lines.stop)
+            for window in translated_windows(translator, texts, prefixes, job, first=lines.start):
+                yield window if job.report else replace(window, texts=window.texts[:1])
 
+        return produce
 
-def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[Window]:
-    assert job.input is not None
-    prefixes = read_lines(job.prefixes) if job.prefixes else None
-    texts = islice(read_lines(job.input), lines.start, lines.stop)
-    if prefixes is not None:
-        prefixes = islice(prefixes, lines.start, lines.stop)
-    for window in translated_windows(translator, texts, prefixes, job, first=lines.start):
-        yield window if job.report else replace(window, texts=window.texts[:1])
+    log_result(run_shard(Job((*files, record_of(output)), settings, windows, shard), load))
 
 
 def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Path]:
@@ -153,8 +151,7 @@ def log_result(result: Result | None) -> None:
 
 def load_for_files(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
     """Load a translator, and keep freed memory for the batches to come."""
-    stored = StoredModel.read(run, overrides)
-    return load_stored_for_files(stored, device)
+    return load_stored_for_files(StoredModel.read(run, overrides), device)
 
 
 def load_stored_for_files(stored: StoredModel, device: str) -> Translator:
@@ -164,7 +161,7 @@ def load_stored_for_files(stored: StoredModel, device: str) -> Translator:
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    return Translator.of_stored(stored, device)
+    return Translator.from_stored(stored, device)
 
 
 def write_translations(
@@ -254,6 +251,11 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
         parts = translation.alternatives[0].parts
         of_line = list(islice(details, len(parts)))
         is_known = len(of_line) == len(parts)
+        alignment = list[tuple[int, int]]()  # with the tokens numbered across the parts
+        read = written = 0
+        for part, detail in zip(parts, of_line, strict=False):
+            alignment += [(read + source, written + target) for source, target in detail.alignment]
+            read, written = read + len(part.source) - 1, written + len(part.hypothesis.ids)
         log_probs = [log_prob for detail in of_line for log_prob in detail.log_probs]
         source_ids = [token for part in parts for token in part.source[:-1]]
         alternatives = [
@@ -277,20 +279,10 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
             "token_log_probs": log_probs if is_known else None,
-            "alignment": list(_number_alignment(parts, of_line)) if is_known else None,
+            "alignment": alignment if is_known else None,
             "alternatives": alternatives,
         }
         yield json.dumps(record, ensure_ascii=False) + "\n"
-
-
-def _number_alignment(
-    parts: Sequence[TranslatedPart], details: Sequence[TokenDetails]
-) -> Iterator[tuple[int, int]]:
-    """Yield the aligned pairs of a line, with its tokens numbered across the parts."""
-    read = written = 0
-    for part, detail in zip(parts, details, strict=True):
-        yield from ((read + source, written + target) for source, target in detail.alignment)
-        read, written = read + len(part.source) - 1, written + len(part.hypothesis.ids)
 
 
 FORMS: dict[Form, Callable[[Sequence[Translation], Translator], Iterator[str]]] = {
@@ -372,13 +364,13 @@ def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     unfinished: list[bytes] = []
     line_number = 1
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
+        first, *complete = chunk.split(b"\n")
         unfinished.append(first)
         is_long = len(unfinished) * _CHUNK_BYTES > LONGEST_LINE
         if is_long and sum(map(len, unfinished)) > LONGEST_LINE:
             limit = f"{LONGEST_LINE:,} bytes; divide it into lines"
             raise DataError(f"{name}: line {line_number} has more than {limit}")
-        for line in others:
+        for line in complete:
             yield b"".join(unfinished).removesuffix(b"\r")
             unfinished = [line]
             line_number += 1

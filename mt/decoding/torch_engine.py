@@ -42,6 +42,8 @@ from mt.special_ids import BOS, PAD
 
 T = TypeVar("T")
 Ids = Sequence[int]
+_WORTH_AN_EXPORT = 1500
+"""Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
 _logger = logging.getLogger(__name__)
 
 
@@ -49,12 +51,18 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     """Translation with a Transformer on `device`, also with the live model of a training.
 
     `others` are further models of the same vocabulary. They decode as an ensemble: the probability
-    of a token is the mean over all models.
+    of a token is the mean over all models. `advice` for a faster translation is logged once, before
+    the first search for many sentences.
     """
 
     def __init__(
-        self, model: Transformer, device: torch.device, others: Sequence[Transformer] = ()
+        self,
+        model: Transformer,
+        device: torch.device,
+        others: Sequence[Transformer] = (),
+        advice: str = "",
     ) -> None:
+        self.advice = advice
         self.model = model
         self.models = (model, *others)
         self.device = device
@@ -74,14 +82,14 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         translated in halves. The models are in evaluation mode meanwhile. Raises UserError if a
         single source does not fit, and DivergedError if the model's output is not finite.
         """
+        if self.advice and len(sources) >= _WORTH_AN_EXPORT:
+            _logger.info("%s", self.advice)
+            self.advice = ""
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         lengths = {index: len(source) for index, source in enumerate(sources)}
-        if self.device.type == "cpu":
-            size = _size_on_cpu(decoding, count, math.ceil(len(sources) / threads))
-        else:
-            size = _size_on_gpu(decoding, count)
-        batches = list(plan_batches(lengths, size))
+        share = math.ceil(len(sources) / threads) if self.device.type == "cpu" else None
+        batches = list(plan_batches(lengths, _batch_size(decoding, count, share)))
 
         def translate(batch: list[int]) -> list[list[Hypothesis]]:
             forced = [prefixes[index] for index in batch] if prefixes else ()
@@ -174,10 +182,33 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         with self._explaining, _evaluation_mode(self.models):
             models = self._hooked_models
 
+            @torch.inference_mode()
             def explain(batch: list[int]) -> list[TokenDetails]:
-                batch_sources = [sources[index] for index in batch]
                 batch_targets = [targets[index] for index in batch]
-                return [*_explain(models, batch_sources, batch_targets, self.device)]
+                source = pad_rows([sources[index] for index in batch], self.device)
+                rows = [[BOS, *target[:-1]] for target in batch_targets]
+                target_in = pad_rows(rows, self.device)
+                target_out = torch.tensor([*chain(*batch_targets)], device=self.device)[:, None]
+                log_probs_by_model, attention_by_model = [], []
+                for model in models:
+                    with record_weights(model) as weights:
+                        log_probs = F.log_softmax(model(source, target_in).float(), dim=-1)
+                    log_probs_by_model.append(log_probs.gather(1, target_out)[:, 0])
+                    recorded = weights[model.alignment_attention.weights]
+                    attention_by_model.append(recorded.mean(dim=1))
+                summed = torch.stack(log_probs_by_model).logsumexp(0) - math.log(len(models))
+                attention = torch.stack(attention_by_model).mean(0).float()
+                places, means = attention.argmax(-1).tolist(), attention.cpu().numpy()
+                scored = iter(summed.tolist())
+                of_batch = []
+                for row, (index, target) in enumerate(zip(batch, batch_targets, strict=True)):
+                    end, length = len(sources[index]) - 1, len(target)
+                    aligned = enumerate(places[row][:length])
+                    alignment = tuple((place, token) for token, place in aligned if place < end)
+                    of_target = tuple(islice(scored, length))
+                    weight = means[row, :length, : end + 1]
+                    of_batch.append(TokenDetails(of_target, alignment, weight))
+                return of_batch
 
             for batch in plan_batches(lengths, lambda longest: _EXPLAIN_POSITIONS // longest):
                 results = _in_smaller_batches(explain, batch)
@@ -204,29 +235,57 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         Teacher-forced in batches of similar length, softmax in fp32. The numbers do not depend on
         the batches, except for rounding. Raises DivergedError if the output is not finite.
         """
-        with _evaluation_mode(self.models):
-            by_model = [_score(model, sources, targets, self.device) for model in self.models]
-        return [
-            (np.logaddexp.reduce(rows, axis=0) - math.log(len(self.models))).tolist()
-            for rows in zip(*by_model, strict=True)
-        ]
+        pairs = zip(sources, targets, strict=True)
+        lengths = {index: max(map(len, pair)) for index, pair in enumerate(pairs)}
+
+        def score(indices: list[int]) -> list[list[float]]:
+            examples = [
+                Example(index, np.asarray(sources[index]), np.asarray(targets[index]))
+                for index in indices
+            ]
+            batch = collate(examples).to(self.device)
+            ids = batch.target_out.flatten()[batch.real]
+            by_model = []
+            for model in self.models:
+                states = model.states(batch.source, batch.target_in, batch.real)
+                rows = max(1, LOGITS_AT_ONCE // model.output.out_features)
+                chunks = zip(torch.split(states, rows), torch.split(ids, rows), strict=True)
+                log_probs = [
+                    F.log_softmax(model.output(chunk).float(), dim=-1).gather(1, of_chunk[:, None])
+                    for chunk, of_chunk in chunks
+                ]
+                by_model.append(torch.cat(log_probs)[:, 0].cpu().double().numpy())
+                require_finite(np.isfinite(by_model[-1]))
+            means = np.logaddexp.reduce(by_model, axis=0) - math.log(len(self.models))
+            scored = iter(means.tolist())
+            return [list(islice(scored, len(targets[index]))) for index in indices]
+
+        scores: list[list[float]] = [[] for _ in targets]
+        with _evaluation_mode(self.models), torch.inference_mode():
+            for indices in plan_batches(lengths, lambda longest: SCORE_POSITIONS // longest):
+                results = _in_smaller_batches(score, indices)
+                for index, of_target in zip(indices, results, strict=True):
+                    scores[index] = of_target
+        return scores
 
 
 def _in_smaller_batches(work: Callable[[list[int]], list[T]], batch: list[int]) -> list[T]:
-    """Return the results of `work` for sentences, in halves where the device lacks memory."""
-    return [*chain.from_iterable(compute_in_halves(work, batch, _halve))]
+    """Return the results of `work` for sentences, in halves where the device lacks memory.
 
+    Raises UserError if it lacks memory for a single sentence.
+    """
 
-def _halve(batch: list[int]) -> tuple[list[int], list[int]]:
-    """Return the halves of a batch; raise UserError for a single sentence."""
-    if len(batch) == 1:
-        raise UserError(
-            "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
-            "the sentence, or use a larger device"
-        )
-    log_halves()
-    middle = (len(batch) + 1) // 2
-    return batch[:middle], batch[middle:]
+    def halve(batch: list[int]) -> tuple[list[int], list[int]]:
+        if len(batch) == 1:
+            raise UserError(
+                "the device has too little memory for a single sentence: lower `decoding.beam`, "
+                "cut the sentence, or use a larger device"
+            )
+        log_halves()
+        middle = (len(batch) + 1) // 2
+        return batch[:middle], batch[middle:]
+
+    return [*chain.from_iterable(compute_in_halves(work, batch, halve))]
 
 
 @cache
@@ -251,46 +310,30 @@ def _evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
             model.train()
 
 
-def _rows_of_a_sentence(decoding: DecodingConfig, count: int) -> int:
-    if decoding.search == "beam":
-        return decoding.beam
-    return count if decoding.search == "sample" else 1
-
-
-# Rows of a batch; one needs up to 0.8 MB for a vocabulary of 32,000.
-_CPU_ROWS = 640
-_GREEDY_POSITIONS = 256 * 64
-
-
-def _size_on_cpu(decoding: DecodingConfig, count: int, share: int) -> Callable[[int], int]:
-    """Return the number of sentences of a batch by its longest length; a thread has `share`.
-
-    Greedy search has one row per sentence and takes up to 256 sentences: 1.25 times the throughput
-    of 64. Batches of long sentences take no more memory than those of short ones, and each thread
-    gets its share.
-    """
-    if (size := decoding.batch_size) is not None:
-        return lambda _: size
-    least = decoding.sentences_at_once
-    if decoding.search == "greedy":
-        return lambda longest: max(least, min(256, share, _GREEDY_POSITIONS // longest))
-    return lambda _: min(least, _CPU_ROWS // _rows_of_a_sentence(decoding, count))
-
-
-# Rows of a batch, and rows times source positions.
+# Rows of a batch, one of which needs up to 0.8 MB for a vocabulary of 32,000; and rows times source
+# positions.
+_CPU_ROWS, _CPU_POSITIONS = 640, 2**14
 _GPU_ROWS, _GPU_POSITIONS = 2560, 2**17
 
 
-def _size_on_gpu(decoding: DecodingConfig, count: int) -> Callable[[int], int]:
+def _batch_size(
+    decoding: DecodingConfig, count: int, share_on_cpu: int | None
+) -> Callable[[int], int]:
     """Return the number of sentences of a batch by its longest length.
 
-    A step takes about as long for any batch that does not fill the GPU.
+    A step takes about as long for any batch that does not fill the GPU. On a CPU a thread has its
+    share of the sentences, and greedy search, with one row a sentence, takes up to 256: 1.25 times
+    the throughput of 64. Batches of long sentences take no more memory than those of short ones.
     """
     if (size := decoding.batch_size) is not None:
         return lambda _: size
-    rows = _rows_of_a_sentence(decoding, count)
+    rows = {"beam": decoding.beam, "sample": count}.get(decoding.search, 1)
     least = decoding.sentences_at_once
-    return lambda longest: max(least, min(_GPU_ROWS, _GPU_POSITIONS // longest) // rows)
+    if share_on_cpu is None:
+        return lambda longest: max(least, min(_GPU_ROWS, _GPU_POSITIONS // longest) // rows)
+    if decoding.search == "greedy":
+        return lambda longest: max(least, min(256, share_on_cpu, _CPU_POSITIONS // longest))
+    return lambda _: min(least, _CPU_ROWS // rows)
 
 
 def _in_threads(
@@ -362,75 +405,3 @@ _EXPLAIN_POSITIONS = 1024
 SCORE_POSITIONS = 4096
 # Logits in memory at once: 64 MiB in fp32.
 LOGITS_AT_ONCE = 2**24
-
-
-def _explain(
-    models: Sequence[Transformer],
-    sources: Sequence[Ids],
-    targets: Sequence[Ids],
-    device: torch.device,
-) -> Iterator[TokenDetails]:
-    source = pad_rows(sources, device)
-    target_in = pad_rows([[BOS, *target[:-1]] for target in targets], device)
-    target_out = torch.tensor([*chain.from_iterable(targets)], device=device)
-    passes = [_teacher_forced(model, source, target_in, target_out) for model in models]
-    summed = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)
-    log_probs = iter((summed - math.log(len(models))).tolist())
-    attention = torch.stack([weights for _, weights in passes]).mean(0).float()
-    best_positions = attention.argmax(-1).tolist()
-    weights = attention.cpu().numpy()
-    for row, (ids, target) in enumerate(zip(sources, targets, strict=True)):
-        end = len(ids) - 1
-        pairs = enumerate(best_positions[row][: len(target)])
-        alignment = tuple((position, token) for token, position in pairs if position < end)
-        yield TokenDetails(
-            tuple(islice(log_probs, len(target))), alignment, weights[row, : len(target), : end + 1]
-        )
-
-
-def _teacher_forced(
-    model: Transformer, source: Tensor, target_in: Tensor, target_out: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities [N] of all real target tokens, and the attention [B T S]."""
-    attention = model.alignment_attention.weights
-    with torch.inference_mode(), record_weights(model) as weights:
-        log_probs = F.log_softmax(model(source, target_in).float(), dim=-1)
-        return log_probs.gather(1, target_out[:, None])[:, 0], weights[attention].mean(dim=1)
-
-
-def _score(
-    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], device: torch.device
-) -> list[list[float]]:
-    pairs = zip(sources, targets, strict=True)
-    lengths = {index: max(map(len, pair)) for index, pair in enumerate(pairs)}
-
-    def score(batch_indices: list[int]) -> list[list[float]]:
-        examples = [
-            Example(index, np.asarray(sources[index]), np.asarray(targets[index]))
-            for index in batch_indices
-        ]
-        batch = collate(examples).to(device)
-        with torch.inference_mode():
-            states = model.states(batch.source, batch.target_in, batch.real)
-            ids = batch.target_out.flatten()[batch.real]
-            rows = max(1, LOGITS_AT_ONCE // model.output.out_features)
-            chunks = zip(torch.split(states, rows), torch.split(ids, rows), strict=True)
-            log_probs = torch.cat(
-                [
-                    F.log_softmax(model.output(chunk).float(), dim=-1).gather(
-                        1, chunk_ids[:, None]
-                    )[:, 0]
-                    for chunk, chunk_ids in chunks
-                ]
-            ).cpu()
-        require_finite(log_probs.isfinite().numpy())
-        scored = iter(log_probs.tolist())
-        return [list(islice(scored, len(targets[index]))) for index in batch_indices]
-
-    scores: list[list[float]] = [[] for _ in targets]
-    for batch_indices in plan_batches(lengths, lambda longest: SCORE_POSITIONS // longest):
-        for index, log_probs in zip(
-            batch_indices, _in_smaller_batches(score, batch_indices), strict=True
-        ):
-            scores[index] = log_probs
-    return scores

@@ -20,7 +20,7 @@ from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine
 from mt.decoding.preparation import Preparation, PreparedLine, name_characters, pair_with_prefixes
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
-from mt.decoding.terms import Terms, judge_terms
+from mt.decoding.terms import Terms, report_terms
 from mt.errors import UserError, listed
 from mt.languages import in_upper_case
 from mt.runs import UNKNOWN_SHAPE, LineShape
@@ -93,8 +93,6 @@ def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") 
 
 
 LOOK_AHEAD_BATCHES = 32
-_WORTH_AN_EXPORT = 1500
-"""Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
 
 
 class Translator:
@@ -125,15 +123,13 @@ class Translator:
         self.decoding = decoding
         self.longest_source = longest_source
         self.direction = direction
-        self.line_shape = shape = line_shape or UNKNOWN_SHAPE
-        splits = {"on": True, "off": False, "auto": shape.is_of_single_sentences}
+        self.line_shape = line_shape or UNKNOWN_SHAPE
+        splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
-        self.use_terms(())
-        self.advice = ""
-        """Advice for a faster translation, logged once before the first long search."""
+        self.glossary = Glossary((), direction)
         self.folder: Path | None = None
         """Folder of the run or export."""
-        self.identity = ""
+        self.weights_and_search_id = ""
         """Weights, and settings that change the meaning of a log-probability or the language."""
         self.calibration: Calibration | None = None
 
@@ -149,28 +145,27 @@ class Translator:
         """
         stored = StoredModel.read(Path(path), overrides)
         stored.require_tag()
-        return cls.of_stored(stored, device)
+        return cls.from_stored(stored, device)
 
     @classmethod
-    def of_stored(cls, stored: StoredModel, device: str) -> "Translator":
+    def from_stored(cls, stored: StoredModel, device: str) -> "Translator":
         """Load the engine of a model and return its translator."""
-        engine, advice = load_engine(stored, device)
+        decoding = stored.config.decoding
         translator = cls(
-            engine,
+            load_engine(stored, device),
             stored.tokenizer,
-            stored.config.decoding,
+            decoding,
             longest_source=stored.longest_source,
             direction=stored.config.direction,
             line_shape=stored.record.line_shape,
         )
-        translator.advice = advice
         translator.folder = stored.path
-        own = stored.config.decoding
-        kind = (own.search == "sample", own.mbr, own.tag, own.target_tag)
-        translator.identity = f"{stored.settings['model']} {kind}"
-        translator.calibration = read_calibration(stored.path, translator.identity)
+        kind = (decoding.search == "sample", decoding.mbr, decoding.tag, decoding.target_tag)
+        translator.weights_and_search_id = f"{stored.settings['model']} {kind}"
+        calibration = read_calibration(stored.path, translator.weights_and_search_id)
+        translator.calibration = calibration
         is_hidden = stored.path.name.startswith(".")  # an export that is being written
-        if stored.record.is_of_export and translator.calibration is None and not is_hidden:
+        if stored.record.is_of_export and calibration is None and not is_hidden:
             _logger.info(_NO_CONFIDENCE, stored.path, stored.path)
         return translator
 
@@ -186,11 +181,7 @@ class Translator:
 
     @property
     def look_ahead(self) -> int:
-        """Default number of lines that `stream` reads before it yields the first translation.
-
-        Several batches, so that sorting by length pays off. With a batch size of 1 there is nothing
-        to gain, and each line is answered before the next is read.
-        """
+        """Default number of lines that `stream` reads before it yields the first translation."""
         return default_look_ahead(self.decoding)
 
     def translate(
@@ -207,8 +198,8 @@ class Translator:
         """
         if isinstance(lines, str) or isinstance(prefixes, str):
             raise TypeError("translate takes a list of lines; put a single one into a list")
-        own = None if glossary is None else Glossary(as_terms(glossary), self.direction)
-        stream = self.stream(lines, prefixes=prefixes, glossary=own)
+        terms = None if glossary is None else Glossary(as_terms(glossary), self.direction)
+        stream = self.stream(lines, prefixes=prefixes, glossary=terms)
         return [translation.text for translation in stream]
 
     def stream(
@@ -250,35 +241,28 @@ class Translator:
         links = iter(
             align_words([*chain.from_iterable(parts_by_line)], self.engine, self.tokenizer)
         )
-        return [
-            self._map_links(translation, parts, [*islice(links, len(parts))])
-            for translation, parts in zip(translations, parts_by_line, strict=True)
-        ]
-
-    def _map_links(
-        self,
-        translation: Translation,
-        parts: Sequence[TranslatedPart],
-        links_by_part: list[list[Link] | None],
-    ) -> tuple[Link, ...] | None:
-        """Return the links of parts with their places in the line and its translation."""
         if not isinstance(self.engine, ExplainingEngine):
-            return None
-        links = [of_part or [] for of_part in links_by_part]
-        written = [self.tokenizer.decode_target(part.hypothesis.ids) for part in parts]
-        sources = map_spans_to_line(
-            [[link.source for link in of_part] for of_part in links],
-            [part.source_text for part in parts],
-            translation.source,
-        )
-        targets = map_spans_to_line(
-            [[link.target for link in of_part] for of_part in links], written, translation.text
-        )
-        pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
-        found = [Link(source, target) for source, target in pairs if source and target]
-        uses = translation.terms
-        placed = [Link(*use.places) for use in uses if use.places and use.way == "placed"]
-        return tuple(sorted(found + placed, key=lambda link: link.target))
+            return [None] * len(translations)
+        links_by_line = list[tuple[Link, ...] | None]()
+        for translation, parts in zip(translations, parts_by_line, strict=True):
+            of_parts = [of_part or [] for of_part in islice(links, len(parts))]
+            sources = map_spans_to_line(
+                [[link.source for link in of_part] for of_part in of_parts],
+                [part.source_text for part in parts],
+                translation.source,
+            )
+            targets = map_spans_to_line(
+                [[link.target for link in of_part] for of_part in of_parts],
+                [self.tokenizer.decode_target(part.hypothesis.ids) for part in parts],
+                translation.text,
+            )
+            pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
+            of_line = [Link(source, target) for source, target in pairs if source and target]
+            for use in translation.terms:
+                if use.places and use.way == "placed":
+                    of_line.append(Link(*use.places))
+            links_by_line.append(tuple(sorted(of_line, key=lambda link: link.target)))
+        return links_by_line
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms
@@ -292,14 +276,11 @@ class Translator:
             self.line_shape,
         )
         search = RetryingSearch(self.engine, self.tokenizer, self.decoding, terms)
-        finish = partial(self._translation, n_best=n_best)
+        finish = partial(self._finish, n_best=n_best)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
             lines = preparation.prepare(window)
             inputs = [item for line in lines for item in line.inputs]
-            if self.advice and len(inputs) >= _WORTH_AN_EXPORT:
-                _logger.info("%s", self.advice)
-                self.advice = ""
             owners = [number for number, line in enumerate(lines) for _ in line.inputs]
             results: list[list[tuple[int, SearchResult]]] = [[] for _ in lines]
             finished = dict[int, Translation]()
@@ -315,7 +296,7 @@ class Translator:
                 yield finished.get(number) or finish(done + number + 1, line, [])
             done += len(lines)
 
-    def _translation(
+    def _finish(
         self, line_number: int, line: PreparedLine, results: list[SearchResult], *, n_best: int
     ) -> Translation:
         # The best combinations of one translation of each part, by the sum of their scores.
@@ -325,9 +306,21 @@ class Translator:
             if len(longer) > 1:
                 longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
             choices = longer[:n_best]
-        alternatives = tuple(self._alternative(line, choice) for choice in choices)
+        alternatives = list[RankedTranslation]()
+        upper = partial(in_upper_case, language=self.direction.target)
+        *before, after = line.gaps
+        for parts in choices:
+            pieces: list[str] = []
+            for gap, part, item in zip(before, parts, line.inputs, strict=True):
+                text = change_words(part.text, upper) if item.from_capitals else part.text
+                if len(parts) > 1 or self.decoding.split_sentences != "off":
+                    text = text.rstrip() if item.prefix else text.strip()
+                if text or gap.strip():
+                    pieces += gap, text
+            score = sum([part.hypothesis.score for part in parts], start=0.0)
+            alternatives.append(RankedTranslation("".join([*pieces, after]), score, parts))
         best = alternatives[0]
-        uses = judge_terms(line.text, best.text, best.parts)
+        uses = report_terms(line.text, best.text, best.parts)
         status, notes = self._judge(line, results, best.text, uses)
         confidence = None
         if self.calibration and line.text.strip():
@@ -340,27 +333,11 @@ class Translator:
             status=status,
             score=best.score,
             notes=line.notes + notes,
-            alternatives=alternatives,
+            alternatives=tuple(alternatives),
             sentences=line.sentences,
             terms=uses,
             confidence=confidence,
         )
-
-    def _alternative(
-        self, line: PreparedLine, parts: tuple[TranslatedPart, ...]
-    ) -> RankedTranslation:
-        upper = partial(in_upper_case, language=self.direction.target)
-        strips = len(parts) > 1 or self.decoding.split_sentences != "off"
-        *before, after = line.gaps
-        pieces: list[str] = []
-        for gap, part, item in zip(before, parts, line.inputs, strict=True):
-            text = change_words(part.text, upper) if item.from_capitals else part.text
-            if strips:
-                text = text.rstrip() if item.prefix else text.strip()
-            if text or gap.strip():
-                pieces += gap, text
-        score = sum([part.hypothesis.score for part in parts], start=0.0)
-        return RankedTranslation("".join([*pieces, after]), score, parts)
 
     def _judge(
         self, line: PreparedLine, results: list[SearchResult], text: str, uses: Sequence[TermUse]
@@ -396,8 +373,8 @@ class Translator:
             (unknown, "ok", f"the tokenizer does not know {unknown}"),
             (line.cut, "ok", line.cut),
         ]
-        found = [(status, note) for applies, status, note in table if applies]
-        return found[0][0] if found else "ok", tuple(note for _, note in found)
+        rows = [(status, note) for applies, status, note in table if applies]
+        return rows[0][0] if rows else "ok", tuple(note for _, note in rows)
 
 
 _NAMED = 8
@@ -422,11 +399,15 @@ def load_translator(
 ) -> Translator:
     """Load a translator as `Translator.load` does, without requiring a tag."""
     stored = StoredModel.read(run, overrides)
-    return Translator.of_stored(stored, device)
+    return Translator.from_stored(stored, device)
 
 
 def default_look_ahead(decoding: DecodingConfig) -> int:
-    """Return the `look_ahead` of a translator with these settings."""
+    """Return the `look_ahead` of a translator with these settings.
+
+    Several batches, so that sorting by length pays off. With a batch size of 1 there is nothing
+    to gain, and each line is answered before the next is read.
+    """
     batch = decoding.sentences_at_once
     return 1 if batch == 1 else LOOK_AHEAD_BATCHES * batch
 

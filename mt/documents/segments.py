@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
-from mt.data.verbatim import is_unspaced
+from mt.data.words import is_unspaced
 from mt.documents.tags import Tag, TagKind, place_tags
 from mt.languages import UNSPACED, written_without_spaces
 

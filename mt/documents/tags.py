@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from mt.data.placeholders import GENERAL
-from mt.data.verbatim import is_unspaced
+from mt.data.words import is_unspaced
 from mt.languages import UNSPACED
 
 if TYPE_CHECKING:

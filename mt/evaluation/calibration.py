@@ -68,7 +68,7 @@ def calibrate(translator: Translator, pairs: Sequence[SentencePair]) -> confiden
     common = [len(confidence.find_common_words(pair.source, pair.target)) for pair in pairs]
     most_common = int(np.quantile(common, 1 - _FALSE_COPIES, method="higher"))
     return confidence.Calibration(
-        model=translator.identity,
+        model=translator.weights_and_search_id,
         pairs=len(pairs),
         signature=str(metric.get_signature()),
         curve=curve,

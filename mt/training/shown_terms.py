@@ -19,7 +19,7 @@ import torch
 
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
-from mt.data.verbatim import is_unspaced
+from mt.data.words import is_unspaced
 from mt.errors import ConfigError
 from mt.training.objectives import TranslationTable
 

@@ -11,7 +11,7 @@ from mt.augment.distill import NOISE, Distillation, Sources, Teacher
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
-from mt.decoding.shards import Record, Shard, complete
+from mt.decoding.shards import Record, Shard, run_shard
 from mt.errors import DataError, UserError
 from mt.export.export import ExportOptions, export_ctranslate2
 from mt.runs import ModelRecord, read_exported
@@ -47,7 +47,7 @@ def translate_whole(translator: Translator, lines: list[str]) -> Rows:
 
 
 def write(work: Distillation, folder: Path) -> tuple[Rows, Record]:
-    result = complete(work.plan_job(folder, Shard()), lambda: work.make_windows)
+    result = run_shard(work.plan_job(folder, Shard()), lambda: work.make_windows)
     assert result is not None
     sides = [path.read_bytes().decode().split("\n")[:-1] for path in result.files]
     return list(zip(*sides, strict=True)), result.record
@@ -213,8 +213,8 @@ def test_file_names_follow_from_the_text(
     content = b"one\ntwo\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     job = Distillation(teacher, Sources(tmp_path / name)).plan_job(tmp_path / "out", Shard(2, 2))
-    assert [path.name for path in job.part_files] == [f"{base}.2-of-2.en", f"{base}.2-of-2.de"]
-    assert job.extent.lines == 2
+    assert [path.name for path in job.paths[:-1]] == [f"{base}.2-of-2.en", f"{base}.2-of-2.de"]
+    assert job.windows.lines == 2
 
 
 def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path: Path) -> None:

@@ -27,10 +27,9 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
     ]
 
 
-def test_words_with_a_sign_attached_are_copied_parts() -> None:
-    text = r"§cTom has &aone ^1dog, B&uch \v _Open"
-    assert copied_parts(text) == [r"§cTom", "&aone", "^1dog", "B&uch", r"\v", "_Open"]
-    for words in ("AT&T and R&D, Tom & Ann", "&nbsp; b&amp;c", "a _few_ of _the dogs_", "x_y 2^8"):
+def test_words_with_a_sign_attached_are_translated_and_control_keys_copied() -> None:
+    assert copied_parts(r"press ^X, then \v") == ["^X", r"\v"]
+    for words in ("&Open", "E&xit", "_Open", "AT&T and R&D", "&nbsp; b&amp;c", "x_y 2^8"):
         assert copied_parts(words) == []
     assert copied_parts("§5 and §§ 6") == ["§", "§", "§"]
 

@@ -133,13 +133,6 @@ def test_lines_and_statuses_of_the_program_do_not_depend_on_the_engine(
     assert results.count(results[0]) == 3
 
 
-def test_engines_other_than_that_of_the_export(run: Path, in_ctranslate2: list[int]) -> None:
-    for engine, keys in (("torch", {}), ("auto", {"precision": "bf16"}), ("auto", {"mbr": "chrf"})):
-        search = {"search": "sample"} if "mbr" in keys else {}
-        assert all(load(run, engine, **keys, **search).translate(["one", "two", "six"]))
-    assert not in_ctranslate2
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -210,7 +203,7 @@ def test_an_export_that_does_not_stand_for_the_run_is_not_used(
 def test_engine_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mt.decoding.load.find_spec", lambda _: None)
     assert isinstance(load(run).engine, TorchEngine)
-    with pytest.raises(UserError, match="need CTranslate2: pip install"):
+    with pytest.raises(UserError):
         load(run, "ctranslate2")
     assert util.find_spec("ctranslate2")
 
@@ -222,5 +215,5 @@ def test_export_in_an_unfinished_run_is_not_used(
     shutil.copytree(exported_run, run / EXPORT_FOLDER, dirs_exist_ok=True)
     (run / "model.json").unlink()
     assert isinstance(load(run).engine, TorchEngine)
-    with pytest.raises(UserError, match="the training has not finished"):
+    with pytest.raises(UserError):
         load(run, "ctranslate2")

@@ -87,7 +87,7 @@ def test_model_output_that_is_not_finite_is_an_error(bad: float, place: int, ste
         (1, lambda model: sample(model, limits, numbers, SampleSettings())),
     ]
     for rows, search in searches:
-        with pytest.raises(DivergedError, match="not finite"):
+        with pytest.raises(DivergedError):
             search(Damaged([1, 2, 3], beam=rows, vocabulary=7))
 
 

@@ -61,37 +61,6 @@ def test_scores_of_files_are_those_of_the_engine(
         assert score.tokens[-1] == "</s>"
 
 
-def test_export_scores_as_its_run(
-    exported_run: Path, finished_run: Path, files: tuple[Path, Path]
-) -> None:
-    for found, wanted in zip(scored(exported_run, files), scored(finished_run, files), strict=True):
-        assert found.tokens == wanted.tokens
-        assert found.log_probs == pytest.approx(wanted.log_probs, abs=1e-4)
-
-
-def test_files_are_read_lazily(
-    finished_run: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = scored(finished_run, files)
-    windows: list[int] = []
-    score = TorchEngine.score
-
-    def watched(engine: TorchEngine, *pairs: list[list[int]]) -> list[list[float]]:
-        windows.append(len(pairs[0]))
-        return score(engine, *pairs)
-
-    monkeypatch.setattr(scoring, "LINES_AT_ONCE", 3)
-    monkeypatch.setattr(TorchEngine, "score", watched)
-    found = score_files(finished_run, sources=files[0], targets=files[1], device="cpu")
-    first = next(found)
-    assert windows == [3]
-    everything = [first, *found]
-    assert windows == [3, 3, 1]
-    for one, other in zip(everything, expected, strict=True):
-        assert one.tokens == other.tokens
-        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
-
-
 def test_line_beyond_the_last_position_is_an_error(
     finished_run: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
+from mt.decoding.engine import Hypothesis, Normalization
 from mt.decoding.search import (
     BeamSettings,
     beam,
@@ -191,8 +191,3 @@ def test_bound_uses_the_penalty_at_the_limit() -> None:
     penalty = torch.tensor([2.0, 2.1, 2.0])
     assert no_live_row_can_win(live, finished, penalty).tolist() == [True, True, False]
     assert no_live_row_can_win(live, finished, penalty + 0.2).tolist() == [False, False, False]
-
-
-def test_gnmt_penalty_has_the_values_of_its_formula() -> None:
-    gnmt = LENGTH_NORMALIZATIONS["gnmt"]
-    assert (gnmt(1, 0.6), gnmt(7, 1.0), gnmt(100, 0.0)) == (1.0, 2.0, 1.0)

@@ -314,15 +314,6 @@ def test_terms_for_which_there_are_too_many_tokens_are_left_out() -> None:
     assert engine.sources == [line, "dog"]
 
 
-@pytest.mark.parametrize("shown", [False, True])
-def test_a_glossary_without_a_match_changes_nothing(shown: bool) -> None:
-    lines = ["the cats see 25 birds !", "", " a dog", "我的电脑", "x\ud800y", "SEE A DOG"]
-    translator = build(TABLE, shown=shown)
-    plain = list(translator.stream(lines))
-    for rows in ({f"q{number}": "x" for number in range(50)}, {}):
-        assert list(translator.stream(lines, glossary=as_glossary(rows))) == plain
-
-
 def test_a_term_of_an_unspaced_script_is_shown_without_a_space() -> None:
     tokenizer = Tokenizer(SHOWN, SHOWN, "")
     spaced, unspaced = map(tokenizer.encode_term, ["Hund", "电脑"])

@@ -225,7 +225,9 @@ def table() -> Iterator[str]:
 
 
 def test_table_of_the_document_has_the_choices_of_the_rules() -> None:
-    document = (Path(__file__).parents[2] / "docs" / "lab" / "settings.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[2] / "docs" / "lab" / "settings.md").read_text(
+        encoding="utf-8"
+    )
     assert "\n".join(table()) in document, "run python -m tests.training.test_automatic"
 
 

@@ -190,7 +190,7 @@ def test_a_run_without_terms_is_continued_with_them(
     rows = Glossary(as_terms(glossary), translator.direction)
     terms = Terms(rows, tokenizer, WordAligner(translator.engine, tokenizer), 99)
     [ids] = tokenizer.encode_source(["one two three four"])
-    source = [*terms.show(SearchInput("one two three four", ids))]
+    source = [*terms.annotate_source(SearchInput("one two three four", ids))]
     first, last = map(source.index, tokenizer.term_ids)
     assert tokenizer.source.decode(source[:first]) == "one two"
     assert tokenizer.source.decode(source[first:last]) == "zwei"
