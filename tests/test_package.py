@@ -11,6 +11,7 @@ import pytest
 from mt import Translator
 from mt.errors import ConfigError, RunError
 
+SPIN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 SENTENCES = [f"{first} {second} five" for first in ("one", "two", "six") for second in ("0", "ten")]
 
 
@@ -57,16 +58,7 @@ def test_waiting_threads_spin_briefly_unless_the_user_set_it(
     given: dict[str, str], expected: str | None
 ) -> None:
     code = "import os, mt; print(os.environ.get('GOMP_SPINCOUNT'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=without_spin_variables() | given,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {name: os.environ[name] for name in os.environ.keys() - set(SPIN)} | given
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(expected)
-
-
-def without_spin_variables() -> dict[str, str]:
-    chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
-    return {name: value for name, value in os.environ.items() if name not in chosen}

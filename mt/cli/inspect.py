@@ -44,18 +44,19 @@ def info(
 
     The files of a run are verified.
     """
+    if source.is_dir() and overrides:
+        raise UserError("--set does not go with a run, whose model is fixed; name a config")
+    given = None if source.is_dir() else load(source, overrides)  # before torch is imported
     from mt.config.loading import load_config, open_keys
     from mt.evaluation.run_info import describe_architecture, list_rows, read_info
     from mt.profiling.cost import count_parts
     from mt.runs import CONFIG_FILE
 
-    if source.is_dir():
-        if overrides:
-            raise UserError("--set does not go with a run, whose model is fixed; name a config")
+    if given is None:
         record = read_info(source)
         config = load_config(source / CONFIG_FILE, as_recorded=True)
     else:
-        config = load(source, overrides)
+        config = given
         record = {
             "path": str(source),
             "architecture": describe_architecture(config.model),
