@@ -36,8 +36,8 @@ from mt.documents.segments import (
     RefusedTranslationError,
     Replacement,
     TranslatedLine,
-    count_kept,
-    format_kept,
+    count_untranslated,
+    format_untranslated,
 )
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
@@ -252,8 +252,8 @@ def translate_document(
     for item in items:
         if isinstance(item, Replacement) and item.note:
             _logger.info("%s: %s", name, item.note)
-    if kept := count_kept(items):
-        _logger.info("%s: not translated: %s", name, format_kept(kept))
+    if counts := count_untranslated(items):
+        _logger.info("%s: not translated: %s", name, format_untranslated(counts))
     if not texts:
         _logger.warning("%s: has no text to translate", name)
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ _NO_CHARSETS = frozenset({"CHARSET", "ASCII", "US-ASCII"})
 _ESCAPES = str.maketrans(PO_ESCAPES)
 _MANY = 5
 """A form for more numbers up to 1,000 than this needs all placeholders for msgfmt."""
-_FORMULAS = """
+_FORMULAS_OF_LANGUAGES = """\
 1; 0: ay bo dz id ja jv km ko ky lo ms my su th tt uz vi wo yo zh
 2; n > 1: ak am as bho br fa fil fr gu kn ln mg mi oc pt_br si ti tl tr zu
 2; n != 1: af ast az ba bg bn ca ckb da de el en eo es et eu fi fo fy gl gn ha he hi ht hu hy ia it
@@ -38,6 +38,8 @@ _FORMULAS = """
 6; n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5: ar
 """
 """Number of plural forms and formula of languages, as gettext and its translators use them."""
+_ROWS = (row.rpartition(": ") for row in _FORMULAS_OF_LANGUAGES.replace("\n ", " ").splitlines())
+_FORMULAS = {code: rule for rule, _, languages in _ROWS for code in languages.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,12 @@ class _Catalogue:
             text = _set_field(text, "MIME-Version", "1.0")
             text = _set_field(text, "Content-Type", "text/plain; charset=UTF-8")
             text = _set_field(text, "Content-Transfer-Encoding", "8bit")
-        formula = _find_formula(target)
-        if is_completed and formula and (has_plurals or "Plural-Forms" in fields):
-            plurals = _Plurals.read(*formula)
-            written = f"nplurals={formula[0]}; plural=({formula[1]});"
-            text = _set_field(text, "Plural-Forms", written)
+        codes = "_".join(code_parts(target)), base_language(target)
+        rule = next((_FORMULAS[code] for code in codes if code in _FORMULAS), "")
+        if is_completed and rule and (has_plurals or "Plural-Forms" in fields):
+            number, _, formula = rule.partition("; ")
+            plurals = _Plurals.read(int(number), formula)
+            text = _set_field(text, "Plural-Forms", f"nplurals={number}; plural=({formula});")
         elif is_completed and is_template and has_plurals and (plurals is None or in_source):
             raise DataError(
                 f"{name}: no plural forms of `{target}` are known; make a catalogue from the "
@@ -144,17 +147,6 @@ def _set_field(header: str, name: str, value: str) -> str:
     if is_set:
         return f"{before}\n{line}".removeprefix("\n") + old.partition("\n")[2]
     return header + "\n" * (header[-1:] not in {"", "\n"}) + line
-
-
-def _find_formula(language: str) -> tuple[int, str] | None:
-    """Return the number of plural forms of a language and the formula for them, if known."""
-    for code in ("_".join(code_parts(language)), base_language(language)):
-        for row in _FORMULAS.replace("\n ", " ").split("\n"):
-            rule, _, languages = row.rpartition(": ")
-            if code in languages.split():
-                count, _, formula = rule.partition("; ")
-                return int(count), formula
-    return None
 
 
 def read_po(source: str, options: Options) -> Iterator[Item]:
@@ -184,8 +176,8 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
                 start = source.rfind("\n", 0, message.flags) + 1
                 end = source.find("\n", start) + 1
                 flags = map(str.strip, source[message.flags : end].split(","))
-                others = ", ".join(flag for flag in flags if flag not in {"", "fuzzy"})
-                line = f"#, {others}{line_end}" if others else ""
+                other_flags = ", ".join(flag for flag in flags if flag not in {"", "fuzzy"})
+                line = f"#, {other_flags}{line_end}" if other_flags else ""
                 yield Replacement(start, end, line)
             yield Replacement(form.start, form.end, written, note=catalogue.note)
 
@@ -203,17 +195,17 @@ def _read_message(
     plural = message.strings["msgid_plural"].text if "msgid_plural" in message.strings else None
     plurals = (plural is not None and catalogue.plurals) or _Plurals(len(forms))
     has_text, is_full = any(form.text for form in forms), all(form.text for form in forms)
-    kept = ""
+    reason = ""
     if message.is_fuzzy:
-        kept = "fuzzy messages"
+        reason = "fuzzy messages"
     elif plurals.count != len(forms) and (has_text or not catalogue.is_completed):
-        kept = "messages with another number of plural forms than the header declares"
+        reason = "messages with another number of plural forms than the header declares"
     elif not is_full and any(map(is_broken, (singular, plural or ""))):
-        kept = BROKEN
+        reason = BROKEN
     elif catalogue.in_source and is_full:
-        kept = f"messages in `{catalogue.in_source}`"
-    if kept:
-        yield Replacement(message.start, message.start, "", kept)
+        reason = f"messages in `{catalogue.in_source}`"
+    if reason:
+        yield Replacement(message.start, message.start, "", reason)
         return
     # No other number has the form of 1, or it has the placeholders of the plural: 21 is no "one".
     has_singular = plural is None or (

@@ -182,14 +182,10 @@ _COMPOUND = frozenset(
 """Elements with texts of their own, of which none belongs to the sentence around them."""
 KNOWN = INLINE | BLOCK | _COMPOUND | {"button", "embed", "input", "label", "output", "slot"}
 """Names of elements of HTML."""
-_VOID = """
-area base br col embed hr img input link meta param source track wbr
-"""
+_VOID = "area base br col embed hr img input link meta param source track wbr"
 VOID = frozenset(_VOID.split())
 """Elements without content or end tag."""
-_PROTECTED = """
-code kbd math pre rp rt rtc samp script style textarea tt var
-"""
+_PROTECTED = "code kbd math pre rp rt rtc samp script style textarea tt var"
 PROTECTED = frozenset(_PROTECTED.split())
 """Elements whose content is not translated."""
 _UNTRANSLATED_CLASSES = frozenset({"notranslate", "skiptranslate"})
@@ -310,8 +306,8 @@ def is_protected(source: str, token: MarkupToken, options: Options | None = None
 def is_foreign(source: str, token: MarkupToken, options: Options | None) -> bool:
     """Test for the start tag of an element in another language than the source."""
     codes = {token.value(source, name) for name in _LANGUAGES} - {None, "", "und", "mul"}
-    own = base_language(options.source) if options else "und"
-    return own != "und" and any(base_language(code or "") != own for code in codes)
+    language = base_language(options.source) if options else "und"
+    return language != "und" and any(base_language(code or "") != language for code in codes)
 
 
 def find_foreign(markup: str) -> str:

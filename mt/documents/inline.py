@@ -1,5 +1,8 @@
 """Markup inside texts: HTML, reStructuredText, a part of Markdown, and ICU MessageFormat.
 
+It is found in one order: elements of HTML, marks of the others between them, in each line pairs of
+tags that text stands for, and then the arguments of a message.
+
 A message of ICU has arguments such as `{name}`, and branches for the values of one:
 `{count, plural, one {# file} other {# files}}`. Texts in branches are translated, all else is kept.
 https://unicode-org.github.io/icu/userguide/format_parse/messages/
@@ -81,11 +84,11 @@ def embed(
     builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
     if is_message:
         builder.add_text(0, len(text))
-        found = finish_message(builder)
+        lines = finish_message(builder)
     else:
-        found = _read_lines(builder)
+        lines = _read_lines(builder)
     items: list[Item] = []
-    for item in found:
+    for item in lines:
         if isinstance(item, Replacement):
             yield replace(item, start=start, end=start)
         else:
@@ -235,7 +238,7 @@ def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
         text = message.read_text(0)
     except _SyntaxError:
         start = builder.fragments[0].start
-        yield Replacement(start, start, "", kept=BROKEN)
+        yield Replacement(start, start, "", BROKEN)
     else:
         segments = tuple((text if message.has_branches else builder).finish())
         if segments:

@@ -103,26 +103,26 @@ class _Page:
         """Yield the segments of a block, given with the token before it."""
         start, end = (self.lines[min(index, len(self.lines) - 1)] for index in token.map or ())
         start = max(start, self.end)
-        kept = ""
+        noun = ""
         if token.type == "inline":
             above = self.source[self.lines[max(token.map[0] - 1, 0)] : start] if token.map else ""
             label, _, text = above.lstrip("> \t\r\n").partition("]")
             is_note = label.startswith("[^") and text.startswith(":")
             if is_note and _NUMBERED.search(token.content):
-                kept = "paragraphs below footnotes"
+                noun = "paragraphs below footnotes"
             elif block := self.find_inline(token, before):
                 yield from block.read_segment()
             else:
-                kept = "blocks of an unknown form"
+                noun = "blocks of an unknown form"
         elif token.type == "html_block" or (token.type == "line" and token.content[0] == "<"):
             yield from self.read_html(token, start, end)
         elif token.type == "fence" and token.info[:1] == "{" and token.info[1:2].islower():
             name = token.info[1:].partition("}")[0].partition("-")[0]
-            kept = "directives in fences" if name not in _NO_PROSE_DIRECTIVES else ""
+            noun = "directives in fences" if name not in _NO_PROSE_DIRECTIVES else ""
         elif token.type == "line" and token.content[0] not in "{<$\\":
-            kept = "lines of marks"
-        if kept and has_letters(token.content):
-            yield Replacement(start, start, "", kept)
+            noun = "lines of marks"
+        if noun and has_letters(token.content):
+            yield Replacement(start, start, "", noun)
 
     def find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
         """Return the block of a token with inline content, or None if its lines are not found."""
@@ -166,13 +166,13 @@ class _Page:
         start = max(self.source.find(first, start, end), start)
         text = self.source[start:end]
         is_html = token.type == "html_block"
-        found = (
+        segments = (
             read_html(text, self.options, self.add_text)
             if is_html
             else read_attributes(first, next(scan(first)), self.options)
         )
         is_quoted = token.level > 0 and text.split() != token.content.split()
-        for segment in found:
+        for segment in segments:
             if isinstance(segment, Segment) and segment.raw.startswith("{"):  # of MDX
                 continue
             if is_quoted:
@@ -238,8 +238,8 @@ class _Content:
                 builder.add_text(first, last, part.text)
                 continue
             attributes = tuple(self.read_attributes(part.start, content))
-            if kept := self.find_untranslated(content, is_read=bool(attributes)):
-                yield Replacement(self.places[0][1], self.places[0][1], "", kept)
+            if noun := self.find_untranslated(content, is_read=bool(attributes)):
+                yield Replacement(self.places[0][1], self.places[0][1], "", noun)
             changed = markup if part.markup else None
             builder.add_tag(first, last, part.kind, attributes, markup=changed)
         for segment in builder.finish():
@@ -280,7 +280,6 @@ class _Content:
                 raw = self.page.source[first:last]
                 yield Segment(first, last, " ".join(text.split()), raw, join)
         elif markup.startswith("<"):
-            pipe = "|" if self.pipe == "|" else "&#124;"
             options = self.page.options
             if is_foreign(markup, next(scan(markup)), options):
                 return
@@ -290,7 +289,11 @@ class _Content:
                     if isinstance(shifted, Replacement):
                         yield shifted
                     elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
-                        yield replace(shifted, join=partial(_join_with_bars, shifted.join, pipe))
+                        yield replace(shifted, join=partial(self.join_value, shifted.join))
+
+    def join_value(self, join: Callable[[Pieces], str], pieces: Pieces) -> str:
+        """Return the value of an attribute, whose bars make no cells."""
+        return join(pieces).replace("|", "|" if self.pipe == "|" else "&#124;")
 
     def find_untranslated(self, markup: str, *, is_read: bool) -> str:
         """Return a noun for the text in markup that is not translated, if any."""
@@ -375,10 +378,6 @@ class _Content:
             written.append(text)
             ending = "bounded" if kind == "single" and _BOUNDED.match(text) else kind
         return written
-
-
-def _join_with_bars(join: Callable[[Pieces], str], pipe: str, pieces: Pieces) -> str:
-    return join(pieces).replace("|", pipe)
 
 
 _WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
@@ -665,9 +664,22 @@ def _read_marks(state: "StateBlock", start: int, end: int, silent: bool) -> bool
         return False
     if silent and line.startswith("[^"):  # no definition of a link inside a paragraph
         return "]:" in line
-    if body := _BODY.match(line):
-        if not silent:
-            _read_indented(state, line[body.end() :].lstrip(), start, end)
+    body = _BODY.match(line)
+    if body and not silent:
+        old = state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start]
+        indent, first = state.sCount[start] + _TEXT_INDENT, start
+        if beside := line[body.end() :].lstrip():
+            state.bMarks[start] += state.tShift[start] + len(line) - len(beside)
+            state.tShift[start], state.sCount[start] = 0, indent
+        else:
+            _push_line(state, line, start, start + 1)
+            first = state.line
+        state.blkIndent = indent
+        state.push("body_open", "", 1)
+        state.md.block.tokenize(state, first, end)
+        state.push("body_close", "", -1)
+        state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start] = old
+    if body:
         return True
     limit = state.eMarks[min(end, start + _LONGEST) - 1]
     markup = _LINES.match(state.src, state.bMarks[start] + state.tShift[start], limit)
@@ -687,25 +699,6 @@ def _push_line(state: "StateBlock", line: str, start: int, last: int) -> None:
     token = state.push("line", "", 0)
     token.content, token.map, token.children = line, [start, last], []
     state.line = last
-
-
-def _read_indented(state: "StateBlock", beside: str, start: int, end: int) -> None:
-    """Read the text beside and below a mark."""
-    old = state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start]
-    indent = state.sCount[start] + _TEXT_INDENT
-    first = start
-    if beside:
-        line = _get_line(state, start)
-        state.bMarks[start] += state.tShift[start] + len(line) - len(beside)
-        state.tShift[start], state.sCount[start] = 0, indent
-    else:
-        _push_line(state, _get_line(state, start), start, start + 1)
-        first = state.line
-    state.blkIndent = indent
-    state.push("body_open", "", 1)
-    state.md.block.tokenize(state, first, end)
-    state.push("body_close", "", -1)
-    state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start] = old
 
 
 _LAST_TAG = re.compile(r"<(?:/|!--)?([A-Za-z][\w-]*)?[^<>]*>\s*$")

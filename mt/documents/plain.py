@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
+from operator import methodcaller
 
 from mt.data.sentences import split_sentences
 from mt.data.sources import usual_width
@@ -29,7 +30,9 @@ from mt.tables import make_printable
 
 _TEXT = re.compile(r"\S(?:[^\r\n]*\S)?")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
-_NO_CELL = str.maketrans("\t\r\n", "   ")
+_CELL = str.maketrans("\t\r\n", "   ")
+_QUOTED_CELL = _CELL | {ord('"'): '""'}
+"""Characters that a cell has in another form."""
 
 
 def read_text(source: str) -> Iterator[Segment]:
@@ -65,18 +68,13 @@ def read_tsv(source: str, options: Options) -> Iterator[Item]:
             raise DataError(
                 f"{options.name}: line {line_number}: has {len(cells)} columns, none is `{column}`"
             )
-        cell, text = cells[index], cells[index]
-        place = start + sum(len(cell) + 1 for cell in cells[:index])
-        is_quoted = _QUOTED.fullmatch(cell) is not None
-        if is_quoted:
-            text = cell[1:-1].replace('""', '"')
-        write = partial(_write_cell, is_quoted=is_quoted)
-        yield from embed(place, place + len(cell), cell, text, write)
-
-
-def _write_cell(text: str, *, is_quoted: bool) -> str:
-    cell = text.translate(_NO_CELL)
-    return '"{}"'.format(cell.replace('"', '""')) if is_quoted else cell
+        first = start + sum(len(cell) + 1 for cell in cells[:index])
+        last = first + len(cells[index])
+        is_quoted = _QUOTED.fullmatch(cells[index]) is not None
+        raw = source[first + is_quoted : last - is_quoted]
+        text = raw.replace('""', '"') if is_quoted else raw
+        write = methodcaller("translate", _QUOTED_CELL if is_quoted else _CELL)
+        yield from embed(first + is_quoted, last - is_quoted, raw, text, write)
 
 
 def read_jsonl(source: str, options: Options) -> Iterator[Item]:
@@ -165,11 +163,11 @@ _NOT_SHOWN = ("WEBVTT", "NOTE", "STYLE", "REGION")
 """First word of a block of WebVTT that is not shown."""
 _TIME_TAG = re.compile(rf"<{_TIME}>")
 _VTT_TAG = (
-    r"<lang[.\w]*[ \t]+(?!{own}\b)[^<>\r\n]*>[^<\r\n]*(?:</lang>)?|<rt>[^<\r\n]*(?:</rt>)?"
+    r"<lang[.\w]*[ \t]+(?!{language}\b)[^<>\r\n]*>[^<\r\n]*(?:</lang>)?|<rt>[^<\r\n]*(?:</rt>)?"
     r"|<lang[.\w]*[ \t]+(?P<code>[\w-]+)[^<>\r\n]*>|</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>"
     r"|\{{\\[^}}\r\n]*\}}|[♪♫♬]+"
 )
-"""Text in another language than `own`, reading of a ruby, tag, or mark of a song."""
+"""Text in another language than `language`, reading of a ruby, tag, or mark of a song."""
 _SRT_TAG = (
     r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h"
     r"|(?P<code>(?!))|[♪♫♬]+"
@@ -194,8 +192,8 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[I
 
     A blank line ends a cue of WebVTT. A cue of SubRip ends before the number and times of the next.
     """
-    own = base_language(options.source).replace("und", "")  # nothing is foreign to it
-    tags = re.compile(_VTT_TAG.format(own=own) if is_vtt else _SRT_TAG, re.IGNORECASE)
+    language = base_language(options.source).replace("und", "")  # nothing is foreign to it
+    tags = re.compile(_VTT_TAG.format(language=language) if is_vtt else _SRT_TAG, re.IGNORECASE)
     subtitles = _Subtitles(source, options, tags, is_vtt)
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
     block: list[_Span] = []
@@ -266,9 +264,9 @@ class _Subtitles:
             elif line_end and before:
                 builder.add_tag(*line_end, "break")
             before = f"{before} {text}".lstrip()
-            found = [*tags.finditer(source, start, end)]
-            codes = {tag.start(): tag.span("code") for tag in found if tag["code"]}
-            spans = [*speaker, *(tag.span() for tag in found)]
+            matches = [*tags.finditer(source, start, end)]
+            codes = {tag.start(): tag.span("code") for tag in matches if tag["code"]}
+            spans = [*speaker, *(tag.span() for tag in matches)]
             inside = {place for span in spans for place in range(*span)}
             outside = [place for place in brackets.keys() - inside if start <= place < end]
             for first, last in sorted([*spans, *((place, place + 1) for place in outside)]):

@@ -120,9 +120,9 @@ class Segment:
             checked += pieces[-2][0] + ("" if inside else markup)
             written = span[1]
         pieces.append((translation[written:], "text"))
-        kept = [(tag.offset, tag.offset, tag.markup) for tag in self.tags if not find_edits(tag)]
+        marks = [(tag.offset, tag.offset, tag.markup) for tag in self.tags if not find_edits(tag)]
         changes = describe_changes(
-            _apply_edits(self.text, 0, kept), checked + pieces[-1][0], self.syntax
+            _apply_edits(self.text, 0, marks), checked + pieces[-1][0], self.syntax
         )
         if changes:
             raise RefusedTranslationError(f"the translation {changes}")
@@ -136,7 +136,7 @@ class Replacement:
     start: int
     end: int
     text: str
-    kept: str = ""
+    reason_untranslated: str = ""
     """Plural noun for texts that are not offered for translation, such as "fuzzy messages"."""
     note: str = ""
     """Change that the user should know, for the log."""
@@ -210,20 +210,20 @@ class Options:
     fuzzy: bool = False
 
 
-def count_kept(items: Iterable[Item]) -> Counter[str]:
+def count_untranslated(items: Iterable[Item]) -> Counter[str]:
     """Count the texts that are not offered for translation by their noun."""
-    kept = Counter[str]()
+    counts = Counter[str]()
     for item in items:
-        if isinstance(item, Replacement):
-            kept.update([item.kept] if item.kept else [])
-        elif isinstance(item, Segment):
-            kept.update(count_kept(item.attributes))
-    return kept
+        if isinstance(item, Segment):
+            counts.update(count_untranslated(item.attributes))
+        elif isinstance(item, Replacement) and item.reason_untranslated:
+            counts[item.reason_untranslated] += 1
+    return counts
 
 
-def format_kept(kept: Mapping[str, int]) -> str:
+def format_untranslated(counts: Mapping[str, int]) -> str:
     """Return counts of texts that stay as they are, such as "2 fuzzy messages"."""
-    return ", ".join(f"{count} {noun}" for noun, count in kept.items())
+    return ", ".join(f"{count} {noun}" for noun, count in counts.items())
 
 
 Reader = Callable[[str, Options], Iterator[Item]]
@@ -307,17 +307,17 @@ def merge_pairs(fragments: list[Fragment], source: str) -> list[Fragment]:
     if not closings:
         return fragments
     texts = [(part.text or "").strip(SPACE) for part in fragments]
-    signs = [*accumulate(map(bool, texts), initial=0)]
-    others = (
+    sign_counts = [*accumulate(map(bool, texts), initial=0)]
+    is_other = (
         has_letters(text) or part.kind in {"ordered", "break"}
         for text, part in zip(texts, fragments, strict=True)
     )
-    other = [*accumulate(others, initial=0)]
+    other_counts = [*accumulate(is_other, initial=0)]
     merged: list[Fragment] = []
     index = 0
     while index < len(fragments):
         part, last = fragments[index], closings.get(index, index)
-        if signs[index] < signs[last] and other[index] == other[last]:
+        if sign_counts[index] < sign_counts[last] and other_counts[index] == other_counts[last]:
             inside = fragments[index : last + 1]
             attributes = tuple(attribute for part in inside for attribute in part.attributes)
             markup = None

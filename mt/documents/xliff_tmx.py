@@ -225,7 +225,8 @@ def _write_copy(
     The copy has tags around it, and is written at a place in the document.
     """
     unit, element = elements
-    reasons = [item.kept for item in items if isinstance(item, Replacement) and item.kept]
+    replacements = [item for item in items if isinstance(item, Replacement)]
+    reasons = [item.reason_untranslated for item in replacements if item.reason_untranslated]
     has_texts = any(item.texts for item in items)
     if not has_texts and element.has_text() and not reasons:
         reasons = ["units without letters"]

@@ -20,7 +20,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
-from mt.documents.segments import Options, TranslatedLine, count_kept
+from mt.documents.segments import Options, TranslatedLine, count_untranslated
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import require_file
 from mt.tables import make_printable
@@ -283,7 +283,7 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
 
     has_tags = any(text.needs_links(options.target) for text in texts)
     lines = tuple(text.text for text in texts)
-    return RequestText(lines, join, has_tags=has_tags, kept=count_kept(items))
+    return RequestText(lines, join, has_tags=has_tags, kept=count_untranslated(items))
 
 
 class Metrics:

@@ -24,7 +24,7 @@ from mt import __version__
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, as_terms
 from mt.decoding.translator import Status
-from mt.documents.segments import TranslatedLine, format_kept
+from mt.documents.segments import TranslatedLine, format_untranslated
 from mt.errors import DataError, did_you_mean
 from mt.serving import libretranslate as libre
 from mt.serving.batching import Batcher, LineAnswer, LineOptions
@@ -304,7 +304,9 @@ class Service:
                 file.join, texts, lambda numbers, _: kept.update({_REFUSED: len(numbers)})
             )
             if kept:
-                headers["X-Not-Translated"] = format_kept(kept).encode("ascii", "replace").decode()
+                headers["X-Not-Translated"] = (
+                    format_untranslated(kept).encode("ascii", "replace").decode()
+                )
             return Response(translated, 200, headers, _BYTES)
 
     @asynccontextmanager

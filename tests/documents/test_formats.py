@@ -15,7 +15,7 @@ import pytest
 from mt.config.loading import load_config
 from mt.data.formats import READERS as CORPUS_READERS
 from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
-from mt.documents.segments import Format, Options, Replacement, count_kept
+from mt.documents.segments import Format, Options, Replacement, count_untranslated
 from mt.errors import DataError, UserError
 from mt.runs import CONFIG_FILE
 from tests.documents.samples import longer, translated
@@ -184,8 +184,8 @@ def test_text_of_a_cue_in_another_language_stays_and_is_counted() -> None:
     assert result == expected.replace(">four", ">FOUR")
     document = read_document(source.format("en").encode(), "vtt", "x")
     kept = {"texts in other languages": 2}
-    assert count_kept(document.read_items(Options("x", "en", "de"))) == kept
-    assert count_kept(document.read_items(Options("x", "und", "de"))) == {}
+    assert count_untranslated(document.read_items(Options("x", "en", "de"))) == kept
+    assert count_untranslated(document.read_items(Options("x", "und", "de"))) == {}
 
 
 def test_untimed_and_unfit_texts_are_counted() -> None:
@@ -206,7 +206,7 @@ def test_untimed_and_unfit_texts_are_counted() -> None:
         document = read_document(source.encode(), format, "file")
         items = list(document.read_items(Options("file", "en", "de", "m[].c")))
         assert [text.text for item in items for text in item.texts] == texts
-        assert [item.kept for item in items if isinstance(item, Replacement)] == kept
+        assert [item.reason_untranslated for item in items if isinstance(item, Replacement)] == kept
 
 
 PO = r"""# translators
@@ -513,7 +513,7 @@ def test_message_with_another_number_of_forms_is_kept_and_counted() -> None:
     source = _HEADER + b"\n" + _PLURAL + b'\nmsgid "c"\nmsgstr ""\n'
     assert translated(source, "po", str.upper) == source[:-2] + b'C"\n'
     items = read_document(source, "po", "file").read_items(Options("file", "en", "de"))
-    assert [item.kept for item in items if isinstance(item, Replacement)] == [
+    assert [item.reason_untranslated for item in items if isinstance(item, Replacement)] == [
         "messages with another number of plural forms than the header declares"
     ]
 
@@ -817,7 +817,11 @@ def test_target_without_text_is_filled(format: Format, unit: str, expected: str)
 def test_unit_that_stays_is_counted(format: Format, unit: str, reason: str) -> None:
     document = read_document(exchange(format, unit).encode(), format, "file")
     items = document.read_items(Options("file", "en", "de"))
-    assert [item.kept for item in items if isinstance(item, Replacement) and item.kept] == [reason]
+    assert [
+        item.reason_untranslated
+        for item in items
+        if isinstance(item, Replacement) and item.reason_untranslated
+    ] == [reason]
 
 
 _ICU = [

@@ -17,7 +17,7 @@ from markdown_it.token import Token
 
 from mt.decoding.alignment import Link
 from mt.documents.document import read_document
-from mt.documents.segments import Format, Options, Replacement, TranslatedLine, count_kept
+from mt.documents.segments import Format, Options, Replacement, TranslatedLine, count_untranslated
 from tests.documents.samples import longer, translated
 
 HTML = [
@@ -238,7 +238,7 @@ def test_text_that_is_not_translated_is_named() -> None:
         "[^1]: word\n\n```{figure} x\nwords\n```\n"
     )
     items = read_document(source.encode(), "markdown", "x").read_items(Options("x", "en", "de"))
-    assert Counter(item.kept for item in items if isinstance(item, Replacement)) == {
+    assert Counter(item.reason_untranslated for item in items if isinstance(item, Replacement)) == {
         "blocks of front matter": 1,
         "links to anchors, which headings may change": 2,
         "titles of links": 1,
@@ -292,7 +292,7 @@ def test_text_in_another_language_stays_and_is_counted() -> None:
     items = read_document(page.format("en").encode(), "html", "x").read_items(
         Options("x", "en", "de")
     )
-    assert count_kept(items) == {"texts in other languages": 2}
+    assert count_untranslated(items) == {"texts in other languages": 2}
     text = "one <span lang=fr>deux</span> three <b lang=en>four</b>\n"
     assert translated(text.encode(), "markdown", str.upper).decode() == (
         'ONE <span lang=fr>deux</span> THREE <b lang="de">FOUR</b>\n'
