@@ -25,7 +25,8 @@ from mt.profiling.speed import temporary_trainer, time_updates
 from mt.special_ids import EOS
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
-from mt.training.resources import available_memory, estimate_memory
+from mt.training.resolve import choose_length, with_settings
+from mt.training.resources import available_memory, estimate_memory, measure_speed
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
 
@@ -92,9 +93,12 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    with temporary_trainer(config, MAX_UPDATES) as (trainer, settings):
+    with temporary_trainer(config, MAX_UPDATES) as (trainer, sized):
         data = trainer.data
-        config = settings.resolve_length(data, device)
+        ends_at = time.perf_counter() + (config.training.budget_seconds or 0.0)
+        measure = partial(measure_speed, world=trainer.world)
+        length = choose_length(sized, data, device, measure, ends_at=ends_at)
+        config = with_settings(sized, length)
         training = config.training
         plan, lengths = data.plan_epoch(), data.epoch_store(0).lengths
         sizes = data.vocabularies

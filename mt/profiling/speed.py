@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 
@@ -28,10 +29,12 @@ from mt.profiling.cost import (
 from mt.profiling.engine_speed import time_lines
 from mt.runs import CONFIG_FILE
 from mt.special_ids import PAD
+from mt.training.automatic import measure_corpora
 from mt.training.data import prepare, read_corpora
 from mt.training.distributed import World
 from mt.training.loader import planned_updates
-from mt.training.resolve import AutoSettings, resolve
+from mt.training.resolve import choose_sizes, with_settings
+from mt.training.resources import measure_speed
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import Trainer
@@ -104,14 +107,19 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
 
 
 @contextmanager
-def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, AutoSettings]]:
-    """Yield a new training in a temporary folder, which ends after `updates`, and its settings."""
+def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, Config]]:
+    """Yield a new training in a temporary folder, which ends after `updates`.
+
+    The second value is its config with the end that was given.
+    """
     keep_freed_memory()
     world = World(device_name=config.training.device)
     corpora = read_corpora(config)
-    settings = resolve(config, world.device, corpora.scan)
-    config = settings.config
-    config = config.changed(training=end_after(config.training, updates))
+    assert corpora.scan is not None, "the corpora of a new run are scanned"
+    corpus = measure_corpora(corpora.scan, config.data.max_tokens)
+    settings, _ = choose_sizes(config, corpus, world.device, partial(measure_speed, world=world))
+    sized = with_settings(config, settings)
+    config = sized.changed(training=end_after(sized.training, updates))
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
         data = prepare(config, folder, corpora)
@@ -120,7 +128,7 @@ def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, A
         trainer.begin()
         stack.enter_context(trainer.progress)
         trainer.fit_batches()
-        yield trainer, settings
+        yield trainer, sized
 
 
 def end_after(training: TrainingConfig, updates: int) -> TrainingConfig:

@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource, TsvSource
-from mt.config.loading import dump_yaml
+from mt.config.loading import dump_yaml, open_keys
 from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
 from mt.data.filters import DUPLICATES, SeenTexts, normalized
@@ -54,9 +54,11 @@ from mt.recipes.detection import (
     detect_languages,
     make_section,
 )
+from mt.training.automatic import CorpusStatistics, Forecast, measure_corpora
+from mt.training.distributed import World
 from mt.training.loader import heaviest
-from mt.training.resolve import AutoSettings, Setting, resolve
-from mt.training.resources import estimate_memory
+from mt.training.resolve import Setting, Settings, choose_sizes, with_settings
+from mt.training.resources import estimate_memory, measure_speed
 from mt.training.setup import count_parameters
 
 _MIN_PAIRS = 500
@@ -134,12 +136,22 @@ def write_new_config(request: Request) -> Path:
     device = select_device(config.training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
-    settings = resolve(config, device, scan.corpora)
-    if settings.passes >= AUGMENTED_PASSES:
-        settings = _add_augmentation(settings)
-    _log_cost(settings, device)
+    measure = partial(measure_speed, world=World(device_name=config.training.device))
+    corpus = measure_corpora(scan.corpora, data.max_tokens)
+    settings, forecast = choose_sizes(config, corpus, device, measure)
+    assert forecast is not None, "a new config has open keys"
+    passes = forecast.tokens / corpus.target_tokens
+    if passes >= AUGMENTED_PASSES:
+        augmentation = "on"
+        if passes >= SAMPLED_PASSES and settings["tokenizer.algorithm"].value == "bpe":
+            augmentation = "strong"
+            reason = "source words are cut in other ways in each epoch, so that typos cost less"
+            settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
+        config = config.changed(data=data.changed(augmentation=augmentation))
+    _log_cost(with_settings(config, settings), corpus, forecast, device)
     comments = _explain_cleaning(data, report, scan, is_sample=is_sample)
-    write_text(output, _format_config(settings, comments))
+    offers_terms = passes >= AUGMENTED_PASSES
+    write_text(output, _format_config(config, settings, comments, offers_terms=offers_terms))
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
         "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
@@ -149,17 +161,6 @@ def write_new_config(request: Request) -> Path:
         next(iter(data.tests)),
     )
     return output
-
-
-def _add_augmentation(settings: AutoSettings) -> AutoSettings:
-    """Return the settings of a training with changed pairs."""
-    augmentation = "on"
-    if settings.passes >= SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
-        augmentation = "strong"
-        reason = "source words are cut in other ways in each epoch, so that typos cost less"
-        settings.chosen["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
-    data = settings.given.data.changed(augmentation=augmentation)
-    return replace(settings, given=settings.given.changed(data=data))
 
 
 def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
@@ -390,10 +391,10 @@ def _log_findings(
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _log_cost(settings: AutoSettings, device: torch.device) -> None:
-    config, statistics = settings.config, settings.statistics
-    forecast, model, passes = settings.forecast, config.model, settings.passes
-    assert statistics is not None and forecast is not None, "a new config has open keys"
+def _log_cost(
+    config: Config, corpus: CorpusStatistics, forecast: Forecast, device: torch.device
+) -> None:
+    model, passes = config.model, forecast.tokens / corpus.target_tokens
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
         model.encoder_layers,
@@ -410,7 +411,7 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
     expected += ", or earlier or later"
     memory = ""
     if device.type == "cpu":
-        training, lengths = config.training, statistics.lengths
+        training, lengths = config.training, corpus.lengths
         plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
         batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
         size = config.tokenizer.vocabulary_size
@@ -459,9 +460,11 @@ def _explain_cleaning(
     return comments
 
 
-def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
-    """Return the config with its settings as YAML; comments give the reasons."""
-    config = settings.given
+def _format_config(
+    config: Config, settings: Settings, comments: Mapping[str, str], *, offers_terms: bool
+) -> str:
+    """Return the config with settings as YAML; comments give the reasons."""
+    open_ = open_keys(with_settings(config, settings))
     data = config.data.model_dump(mode="json", exclude_defaults=True)
     cleaning = data.pop("cleaning", {})
     lines = [
@@ -469,25 +472,27 @@ def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
         "data:",
         *_format_entries(data, {"augmentation": _AUGMENTATION}, indent=2),
     ]
-    if settings.passes >= AUGMENTED_PASSES:
+    if offers_terms:
         lines.append(_TERMS)
     if cleaning:
         lines += ["  cleaning:", *_format_entries(cleaning, comments, indent=4)]
     for name, section in config:
         if name != "data" and isinstance(section, Section):
-            lines += _format_section(name, section, settings)
+            lines += _format_section(name, section, settings, open_)
     return "\n".join(lines) + "\n"
 
 
-def _format_section(name: str, section: Section, settings: AutoSettings) -> Iterator[str]:
+def _format_section(
+    name: str, section: Section, settings: Settings, open_: Sequence[str]
+) -> Iterator[str]:
     values, reasons, later = {}, {}, []
     for key in type(section).model_fields:
-        setting = settings.chosen.get(f"{name}.{key}")
+        setting = settings.get(f"{name}.{key}")
         if setting is not None:
             values[key], reasons[key] = setting.value, setting.reason
         elif key in section.model_fields_set:
             values[key] = getattr(section, key)
-        elif name == "training" and f"{name}.{key}" in settings.open_keys:
+        elif name == "training" and f"{name}.{key}" in open_:
             later.append(key)
     if values:
         yield from (f"{name}:", *_format_entries(values, reasons, indent=2))

@@ -31,7 +31,7 @@ from mt.training import distributed
 from mt.training.distributed import World, connect_ranks, fix_bucket_order
 from mt.training.loader import rank_batches
 from mt.training.loss import LossSums
-from mt.training.resolve import join_measurements, measure_speed
+from mt.training.resources import join_measurements, measure_speed
 from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts, TrainingPass, train_step
@@ -147,7 +147,7 @@ def speed(here: World) -> object:
     TrainingPass.forward = slow  # type: ignore[assignment, method-assign]
     measured, lengths = None, np.full((60, 2), 10, np.int32)
     if here.is_main:
-        measured = measure_speed(config, lengths, (50, 50), here.device, 0.5, here)
+        measured = measure_speed(config, lengths, (50, 50), world=here, seconds=0.5)
     join_measurements(here)
     return [measured, here.broadcast(1 + here.rank)]
 

@@ -23,7 +23,7 @@ from mt.special_ids import EOS
 from mt.training import objectives
 from mt.training.distributed import World
 from mt.training.objectives import compile_stacks
-from mt.training.resolve import resolve_for_device
+from mt.training.setup import resolve_for_device
 from mt.training.step import TrainingPass
 from tests import factories
 from tests.factories import transformer
@@ -141,9 +141,9 @@ LONG: dict[str, Any] = {"max_updates": 5000}
     [
         (LONG, {}, "on"),
         ({"max_updates": 4999}, {}, "off"),
-        ({"max_updates": 4999, "budget": "9d"}, {}, "off"),
-        ({"max_updates": None, "budget": "1h"}, {}, "on"),
-        ({"max_updates": None, "budget": "59m"}, {}, "off"),
+        ({"max_updates": 4999, "budget": "9d"}, {}, "on"),
+        ({"max_updates": None, "budget": "30m"}, {}, "on"),
+        ({"max_updates": None, "budget": "29m"}, {}, "off"),
         ({"max_updates": None, "patience": 5}, {}, "on"),
         ({**LONG, "guided_alignment": 0.2}, {}, "off"),
         ({**LONG, "compile": "off"}, {}, "off"),

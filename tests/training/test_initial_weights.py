@@ -38,7 +38,7 @@ from mt.training.initial_weights import (
 )
 from mt.training.loader import PlannedUpdate
 from mt.training.objectives import TranslationTable
-from mt.training.run_folder import RunFolder, open_run
+from mt.training.run_folder import RunFolder
 from mt.training.step import TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import Trainer
 from tests.factories import (
@@ -397,7 +397,7 @@ def test_killed_fine_tuning_gives_the_same_result_even_without_its_origin(
 def test_run_cannot_be_resumed_with_another_origin(finished_run: Path, tiny_recipe: Path) -> None:
     config = load_config(tiny_recipe, overrides=[f"training.init_from={finished_run}"])
     with pytest.raises(RunError, match=rf"\(training\.init_from: None -> {finished_run}\)"):
-        open_run(finished_run, config)
+        RunFolder(finished_run).resume_config(config)
 
 
 def test_origin_whose_tokenizer_has_the_other_layout_is_an_error(

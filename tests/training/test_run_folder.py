@@ -10,11 +10,7 @@ from mt.config.loading import load_config
 from mt.data.pairs import Checksums
 from mt.errors import RunError
 from mt.training.distributed import World
-from mt.training.run_folder import (
-    RunFolder,
-    only_training,
-    open_run,
-)
+from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import agree_on_folder, most_updates, weights_sha256
 from tests import factories
 from tests.factories import learner
@@ -33,8 +29,10 @@ def _corpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 def opened(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
-    folder, _ = open_run(path, config)
-    folder.begin(config)
+    with open_run(path) as folder:
+        if folder.has_trained():
+            config = folder.resume_config(config)
+        folder.begin(config)
     return folder, folder.changes
 
 
@@ -117,9 +115,10 @@ def test_end_that_a_budget_has_chosen_stays_while_the_budget_does(
     again = config(budget=budget, max_updates=given)
     if last is None:
         with pytest.raises(RunError, match=r"training\.budget: 5m -> 6m"):
-            open_run(path, again)
+            RunFolder(path).resume_config(again)
         return
-    folder, resumed = open_run(path, again)
+    folder = RunFolder(path)
+    resumed = folder.resume_config(again)
     assert (resumed.training.max_updates, folder.changes) == (last, changes)
 
 
@@ -133,19 +132,21 @@ def test_run_without_checkpoint_may_begin_with_another_config(tmp_path: Path) ->
 
 
 def test_opening_a_run_changes_no_file(tmp_path: Path) -> None:
-    """Another training may hold the lock, and be preparing."""
     folder, _ = opened(tmp_path / "x", config())
     folder.tokenizer.mkdir()
     (folder.tokenizer / "joint.model").write_text("half of it")
     before = folder.config.read_bytes()
-    open_run(tmp_path / "x", config(label_smoothing=0.2))
+    with open_run(tmp_path / "x"):
+        pass
     assert (folder.tokenizer / "joint.model").read_text() == "half of it"
     assert folder.config.read_bytes() == before
 
 
 def test_folder_with_a_lock_only_is_empty(tmp_path: Path) -> None:
-    with only_training(RunFolder(tmp_path)):
-        assert opened(tmp_path, config())[1] == []
+    with open_run(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert opened(tmp_path, config())[1] == []
 
 
 def test_folder_with_other_content_is_refused_and_not_changed(tmp_path: Path) -> None:
@@ -167,13 +168,9 @@ def test_changed_corpus_is_an_error(tmp_path: Path) -> None:
 
 def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
     folder, _ = opened(tmp_path / "x", config())
-    with (
-        only_training(folder),
-        pytest.raises(RunError, match="another training is running here"),
-        only_training(folder),
-    ):
+    with open_run(folder.path), pytest.raises(RunError, match="another"), open_run(folder.path):
         pass
-    with only_training(folder):  # free again
+    with open_run(folder.path):  # free again
         pass
 
 
