@@ -31,9 +31,9 @@ from mt.special_ids import EOS
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
 from mt.training.initial_weights import choose_weights
-from mt.training.loader import ADAM_MOMENTS, halve_sizes, heaviest
+from mt.training.loader import ADAM_MOMENTS, fit_size, heaviest
 from mt.training.setup import build_learner, new_model, resolve_for_device
-from mt.training.step import BatchTooLarge, Learner, TokenCounts, train_step
+from mt.training.step import BatchTooLarge, TokenCounts, train_step
 
 _BYTES_PER_NUMBER = 4
 _HEAP_FACTOR = 1.4
@@ -214,19 +214,25 @@ def measure_speed(
             )
         return sum(count_tokens(update, lengths)[1] for update in updates) / sum(taken)
 
-    for batch_tokens in halve_sizes(config.training.max_tokens_per_batch, config.data.max_tokens):
-        with suppress(BatchTooLarge):
-            longest_run = max(chain(*plan), key=lambda run: int(lengths[run].max()))
-            cut = split_update([longest_run], lengths, max_tokens_per_batch=batch_tokens, ranks=1)
-            if _fits_on_all(learner, draw_batch(cut[0][0]), world):
-                speed = measure(batch_tokens)
-                if training.compile == "on":  # the graphs of this model count against a limit
-                    torch.compiler.reset()
-                return speed
-    raise UserError(
-        f"the device has too little memory for this model and sentences of {config.data.max_tokens}"
-        " tokens: make the model smaller, or lower `data.max_tokens`"
-    )
+    longest_run = max(chain(*plan), key=lambda run: int(lengths[run].max()))
+
+    def heaviest_batch(tokens: int) -> Batch:
+        cut = split_update([longest_run], lengths, max_tokens_per_batch=tokens, ranks=1)
+        return draw_batch(cut[0][0])
+
+    batch_tokens, longest = config.training.max_tokens_per_batch, config.data.max_tokens
+    if device_traits(device).runs_out_late:
+        batch_tokens = fit_size(learner, heaviest_batch, batch_tokens, longest, world)
+    try:
+        speed = measure(batch_tokens)
+    except BatchTooLarge:
+        raise UserError(
+            f"the device has too little memory for this model and sentences of {longest} tokens: "
+            "make the model smaller, or lower `data.max_tokens`"
+        ) from None
+    if training.compile == "on":  # the graphs of this model count against a limit
+        torch.compiler.reset()
+    return speed
 
 
 def join_measurements(world: World) -> None:
@@ -235,14 +241,3 @@ def join_measurements(world: World) -> None:
         config, lengths, vocabularies, seconds = request
         with suppress(UserError, torch.OutOfMemoryError):  # raised on rank 0 too, which decides
             measure_speed(config, lengths, vocabularies, world=world, seconds=seconds)
-
-
-def _fits_on_all(learner: Learner, batch: Batch, world: World) -> bool:
-    """Return False if several ranks train on GPUs and the batch is too large for one of them."""
-    is_too_large = False
-    if world.size > 1 and device_traits(learner.precision.device).runs_out_late:
-        try:
-            train_step(learner, [batch], 0.0)
-        except BatchTooLarge:  # in an update of all ranks, the others would wait
-            is_too_large = True
-    return not world.all_reduce_max(int(is_too_large))

@@ -246,8 +246,21 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     folder = RunFolder(path, is_new=not path.exists())
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
-    if path.exists() and not folder.has_trained() and not _holds_no_training(folder):
-        raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
+    if path.exists() and not folder.has_trained():
+        own = (folder.config, folder.tokenizer, folder.metrics, folder.corpora, folder.environment)
+        own_names = {path.name for path in (*own, folder.checkpoints.folder, folder.tensorboard)}
+        names = {path.name for path in path.iterdir() if not path.name.startswith(".")}
+        is_run = folder.config.name in names and names <= own_names
+        if is_run and not folder.corpora.exists():
+            # A config written by hand, with comments and without defaults, is not that of a run.
+            try:
+                text = dump_config(load_config(folder.config))
+                is_run = text == folder.config.read_text(encoding="utf-8")
+            except (ConfigError, ValueError):
+                is_run = False
+        if names and not is_run:
+            reason = "not empty, and not a run folder; name another folder with --run"
+            raise RunError(f"{path}: {reason}")
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
     with lock_file(path / ".lock", busy=busy):
@@ -271,26 +284,6 @@ def find_differences(
     return {
         key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)
     }
-
-
-def _holds_no_training(folder: RunFolder) -> bool:
-    """Return True for an empty folder and for a run without a checkpoint.
-
-    A config written by hand, with comments and without defaults, is not one that a run has written.
-    """
-    own = (folder.config, folder.tokenizer, folder.metrics, folder.corpora, folder.environment)
-    own_names = {path.name for path in (*own, folder.checkpoints.folder, folder.tensorboard)}
-    names = {path.name for path in folder.path.iterdir() if not path.name.startswith(".")}
-    if not names:
-        return True
-    if folder.config.name not in names or not names <= own_names:
-        return False
-    if folder.corpora.exists():
-        return True
-    try:
-        return dump_config(load_config(folder.config)) == folder.config.read_text(encoding="utf-8")
-    except (ConfigError, ValueError):
-        return False
 
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "datasets", "pyarrow", "sacrebleu", "safetensors")

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from mt.config import TrainingConfig
 from mt.training.optimizer import (
-    SCHEDULES,
     MovingAverage,
     Precision,
     build_optimizer,
@@ -72,7 +71,7 @@ def test_decay_does_not_depend_on_max_updates(schedule: str) -> None:
         assert len(rates) == 1
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "noam", "constant", "cosine", "linear"])
 def test_without_warmup_the_first_rate_is_the_highest(schedule: str) -> None:
     without = config(schedule, warmup_updates=0)
     rates = [learning_rate(update, without, 256) for update in range(1, 50)]

@@ -352,7 +352,7 @@ def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
             trainer.fitter.try_heaviest(0)
         return
     trainer.fit_batches()
-    assert trainer.training.max_tokens_per_batch == expected
+    assert trainer.fitter.tokens == trainer.validator.max_tokens_per_batch == expected
     assert all(parameter.grad is None for parameter in trainer.learner.model.parameters())
     before = {name: each.clone() for name, each in trainer.learner.model.state_dict().items()}
     cut = gradients(trainer)
