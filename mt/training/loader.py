@@ -227,7 +227,7 @@ class BatchFitter:
 def fit_size(
     learner: Learner, heaviest_batch: Callable[[int], Batch], most: int, least: int, world: World
 ) -> int:
-    """Return the largest size of batches, `most` or halves of it, that fits the device of each rank.
+    """Return the largest size of batches, `most` or halves of it, that fits on all devices.
 
     `heaviest_batch` returns the largest batch of a size, whose gradients are computed and dropped.
     `least` is returned without an attempt.
