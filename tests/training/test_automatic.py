@@ -19,12 +19,9 @@ from mt.training import resolve as resolve_module
 from mt.training.automatic import (
     Bounds,
     CorpusStatistics,
-    choose_coverage,
     choose_regularization,
     choose_update_tokens,
-    like_width,
     make_forecast,
-    tokens_of_updates,
 )
 from mt.training.resolve import choose_length, choose_sizes, with_settings
 from mt.training.setup import count_parameters
@@ -279,34 +276,6 @@ def test_model_fits_into_the_memory_of_the_device(error: type[Exception]) -> Non
         choose(50_000_000, replace(card, widest=95), "1d")
 
 
-@pytest.mark.parametrize(
-    ("width", "pairs", "vocabulary"),
-    [
-        (64, 10**7, 4000),
-        (200, 1000, 8000),
-        (512, 1000, 16_000),
-        (512, 10**7, 32_000),
-        (600, 10**7, 37_000),
-        (2048, 1000, 37_000),
-    ],
-)
-def test_vocabulary_is_that_for_a_given_width(width: int, pairs: int, vocabulary: int) -> None:
-    assert like_width(width, pairs).vocabulary == vocabulary
-
-
-@pytest.mark.parametrize(
-    ("kind", "updates", "size"),
-    [("cpu", 100_000, 500), ("cuda", 1000, 500), ("cuda", 10_000, 2500), ("cuda", 10**5, 25_000)],
-)
-def test_updates_of_a_given_number_have_the_size_that_follows(
-    kind: str, updates: int, size: int
-) -> None:
-    tokens = tokens_of_updates(updates, kind)
-    assert tokens == size * updates
-    if kind == "cuda":
-        assert choose_update_tokens(tokens, "cpu") == size
-
-
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("speed", [1e3, 1e7])
 @pytest.mark.parametrize("seconds", [60.0, 3600.0, 1e6])
@@ -323,13 +292,6 @@ def test_forecast_keeps_to_its_limits(
         assert device == "cuda"
         assert forecast.updates > 0.99 * 20_000
     assert make_forecast(Bounds(most, seconds, 777), speed, device).update_tokens == 777
-
-
-@pytest.mark.parametrize(("size", "chosen"), [(4000, 0.9999), (871, 0.96), (870, 0.93)])
-def test_characters_leave_room_for_bytes_in_a_small_vocabulary(size: int, chosen: float) -> None:
-    # 9,000 of ten characters, 1,000 rare ones: 0.96 takes 610 of them, 0.93 takes 310.
-    text = Counter({chr(n): 900 if n < 10 else 1 for n in range(1010)})
-    assert choose_coverage([text], size)[0] == chosen
 
 
 @pytest.mark.parametrize(
@@ -354,15 +316,3 @@ def test_dropout_grows_with_the_passes_and_is_on_for_r_drop(
 def test_weights_that_round_small_steps_away_have_no_decay() -> None:
     values = choose_regularization(TrainingConfig(precision="pure_bf16"), 30_000, 1.0)
     assert values["training.weight_decay"][0] == 0.0
-
-
-def test_reasons_name_measurements_and_published_practice() -> None:
-    small = choices()["30,000", "2 CPU cores", "10m"].reasons
-    big = choices()["50 million", "8 A100", "1d"].reasons
-    for key in ("model.d_model", "training.learning_rate", "model.dropout"):
-        assert small[key].endswith(", measured")
-        assert big[key].endswith(", published practice")
-    assert small["training.target_tokens_per_update"].endswith(", measured")
-    assert big["training.target_tokens_per_update"].endswith(", towards published sizes")
-    grown = choices()["300,000", "A100", "10m"].reasons["training.target_tokens_per_update"]
-    assert "larger to keep the device busy" in grown

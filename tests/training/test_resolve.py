@@ -20,7 +20,7 @@ from mt.training.automatic import COVERAGES, CorpusStatistics, measure_corpora
 from mt.training.data import ReadCorpora, prepare, read_corpora
 from mt.training.resolve import choose_length, choose_sizes, with_settings
 from mt.training.run_folder import RunFolder
-from mt.training.setup import count_parameters, new_model, resolve_for_device
+from mt.training.setup import resolve_for_device
 from tests.factories import CPU, Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -174,16 +174,6 @@ def test_text_without_spaces_is_cut_by_bpe(
     write(tmp_path, ENGLISH, GERMAN)
     data = config(tmp_path).data.changed(source_language=source, target_language=target)
     assert sized(Config(data=data)).tokenizer.algorithm == algorithm
-
-
-@pytest.mark.parametrize(("layout", "tied"), [("joint", "all"), ("separate", "decoder")])
-def test_tied_matrices_are_counted_once(layout: str, tied: str, tmp_path: Path) -> None:
-    shape = {"d_model": 32, "d_ff": 64, "heads": 2, "tie_embeddings": tied}
-    built = config(tmp_path, tokenizer={"vocabulary": layout, "vocabulary_size": 500}, model=shape)
-    model = new_model(built.model, (500, 500), CPU)
-    assert count_parameters(built.model, built.tokenizer.vocabulary_size) == sum(
-        each.numel() for each in model.parameters()
-    )
 
 
 @pytest.mark.parametrize(
