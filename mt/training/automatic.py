@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mt.config import TrainingConfig
+from mt.config import ModelConfig, TrainingConfig
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.languages import in_letters
@@ -226,6 +226,15 @@ def expect_end(epoch_tokens: float, parameters: int, device: str) -> Bounds:
     """Return the expected limits of a training without a budget, on a type of device."""
     tokens = min(PASSES * epoch_tokens, FINISHED_TOKENS_PER_PARAMETER * parameters)
     return Bounds(tokens, LONGEST_TRAINING.get(device, _LONGEST_ELSEWHERE))
+
+
+def estimate_parameters(model: ModelConfig, vocabulary: int) -> int:
+    """Return about the number of parameters of a model with two vocabularies of this size."""
+    width, inner = model.d_model, 3 if model.feed_forward.endswith("glu") else 2
+    matrices = 4 * (model.encoder_layers + 2 * model.decoder_layers) * width
+    matrices += inner * (model.encoder_layers + model.decoder_layers) * model.d_ff
+    embeddings = {"all": 1, "decoder": 2, "none": 3}[model.tie_embeddings]
+    return width * (matrices + embeddings * vocabulary)
 
 
 def limit_training(

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from mt.config import Config, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
+from mt.data.pairs import spread
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
@@ -41,6 +42,7 @@ from mt.training.automatic import (
     choose_learning_rate,
     choose_regularization,
     choose_warmup,
+    estimate_parameters,
     expect_end,
     explain_update,
     like_width,
@@ -53,8 +55,7 @@ from mt.training.automatic import (
 )
 from mt.training.data import TrainingData
 from mt.training.objectives import should_compile
-from mt.training.setup import batch_tokens, count_parameters, most_updates
-from mt.training.validation import spread
+from mt.training.setup import batch_tokens, most_updates
 
 _logger = logging.getLogger(__name__)
 _BATCH_TOKENS = "training.max_tokens_per_batch"
@@ -179,7 +180,7 @@ def _measure(
     None if the config's end alone limits the training.
     """
     training, vocabulary = config.training, config.tokenizer.vocabulary_size
-    parameters = count_parameters(config.model, vocabulary)
+    parameters = estimate_parameters(config.model, vocabulary)
     if limit_training(training, corpus, parameters, device.type).seconds == math.inf:
         return None
     if training.is_open("target_tokens_per_update"):
@@ -193,7 +194,7 @@ def _forecast(
     config: Config, corpus: CorpusStatistics, device: torch.device, rate: float | None
 ) -> Forecast:
     """Forecast a training on a device with a rate of operations."""
-    parameters = count_parameters(config.model, config.tokenizer.vocabulary_size)
+    parameters = estimate_parameters(config.model, config.tokenizer.vocabulary_size)
     bounds = limit_training(config.training, corpus, parameters, device.type)
     return make_forecast(bounds, rate and rate / (6 * parameters), device.type)
 
@@ -228,7 +229,7 @@ def _choose_model(
     for size in reversed(allowed):
         candidate = candidates[size]
         forecast = _forecast(candidate, corpus, device, rate)
-        parameters = count_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
+        parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
         if size is not SIZES[0] and forecast.tokens < size.tokens_per_parameter * parameters:
             continue
         is_larger = SIZES.index(size) > SIZES.index(reference)
@@ -302,7 +303,7 @@ def choose_length(
             settings |= end
     expected = updates
     if expected is None:
-        parameters = count_parameters(config.model, max(data.vocabularies))
+        parameters = estimate_parameters(config.model, max(data.vocabularies))
         tokens = training.target_tokens_per_update
         limits = expect_end(per_epoch * tokens, parameters, device.type)
         expected = math.ceil(min(limits.tokens / tokens, limits.seconds / seconds))

@@ -80,26 +80,28 @@ def resolve_run(
     Budgets count from `began_at`. A run that is resumed has the settings that were chosen for it.
     For one that has ended, the third result is its score, and no data are prepared.
     """
-    if folder.has_trained():
-        resumed = folder.resume_config(config)
-        score = folder.final_score(resumed.training)
-        folder.begin(resumed)
-        if score is None:
-            return resumed, prepare(resumed, folder), None
-        for change in folder.changes:
-            _logger.info("changed since this run ended: %s", change)
-            append_event(folder.metrics, "config", change=change)
-        return resumed, None, score
-    corpora = read_corpora(config)
-    assert corpora.scan is not None, "the corpora of a new run are scanned"
-    statistics = measure_corpora(corpora.scan, config.data.max_tokens)
+    corpora, is_new = None, not folder.has_trained()
     measure = partial(measure_speed, world=world)
-    sizes, _ = choose_sizes(config, statistics, world.device, measure)
-    sized = with_settings(config, sizes)
-    for line in describe_sizes(sized, sizes):
-        _logger.info("%s", line)
+    if is_new:
+        corpora = read_corpora(config)
+        assert corpora.scan is not None, "the corpora of a new run are scanned"
+        statistics = measure_corpora(corpora.scan, config.data.max_tokens)
+        sizes, _ = choose_sizes(config, statistics, world.device, measure)
+        sized = with_settings(config, sizes)
+        for line in describe_sizes(sized, sizes):
+            _logger.info("%s", line)
+    else:
+        sized = folder.resume_config(config)
+        if (score := folder.final_score(sized.training)) is not None:
+            folder.begin(sized)
+            for change in folder.changes:
+                _logger.info("changed since this run ended: %s", change)
+                append_event(folder.metrics, "config", change=change)
+            return sized, None, score
     folder.begin(sized)
     data = prepare(sized, folder, corpora)
+    if not is_new:
+        return sized, data, None
     ends_at = began_at + (config.training.budget_seconds or 0.0)
     length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
     resolved = with_settings(sized, length)
@@ -110,7 +112,8 @@ def resolve_run(
 class Trainer:
     """Training of one run on this rank: model, data and state, new or from the newest checkpoint.
 
-    Keys of the run's config that depend on the device alone may be open; they are resolved here.
+    Keys of the run's config that depend on the device alone may be open, because a run may go on on
+    another device; `begin` resolves them for this session.
     """
 
     learner: Learner
@@ -136,8 +139,7 @@ class Trainer:
         interruption: Interruption | None = None,
     ) -> None:
         self.has_open_batches = config.training.is_open("max_tokens_per_batch")
-        self.config = resolve_for_device(config, world.device)
-        self.training = self.config.training
+        self.config = config
         self.folder = folder
         self.data = data
         self.world = world
@@ -147,7 +149,8 @@ class Trainer:
 
     def begin(self) -> None:
         """Build the model or load the newest checkpoint, and print and journal the start."""
-        config = self.config
+        self.config = config = resolve_for_device(self.config, self.device)
+        self.training = config.training
         start = begin_or_resume(config, self.folder, self.data, self.world)
         self.learner, self.state = start.learner, start.state
         if self.device.type == "cpu" and self.world.is_main:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from mt.config.data import Direction
 from mt.config.decoding import ONE_SEARCH
 from mt.config.training import Metric
 from mt.data.batches import Batch, Lengths, collate, micro_batches
-from mt.data.pairs import SentencePair
+from mt.data.pairs import SentencePair, spread
 from mt.data.store import Example
 from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
@@ -37,8 +36,6 @@ from mt.model.device import compute_in_halves
 from mt.tables import align_columns, clip, make_printable
 from mt.training.data import TrainingData, example_lengths
 from mt.training.step import Learner, TrainingPass
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -149,13 +146,6 @@ class Validator:
             lambda sums: float(scorer._compute_score_from_stats(sums.tolist()).score),
             comparisons=comparisons,
         )
-
-
-def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
-    """Return `count` of the pairs, evenly spread; all of them for None or a larger number."""
-    if count is None or count >= len(pairs):
-        return pairs
-    return [pairs[index * len(pairs) // count] for index in range(count)]
 
 
 _LENGTH_MARGIN = 10

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from mt.config import Config, ModelConfig, TrainingConfig
+from mt.config import Config, TrainingConfig
 from mt.data.pairs import SentencePair
 from mt.errors import UserError
 from mt.training import resolve as resolve_module
@@ -78,11 +78,7 @@ DEVICES = {
     "A100": Device("cuda", 1e14, 1e-3),
     "8 A100": Device("cuda", 1e14, 1e-3, count=8),
 }
-count_once = cache(count_parameters)
-
-
-def cached_parameters(model: ModelConfig, vocabulary_size: int) -> int:
-    return count_once(model, vocabulary_size)
+cached_parameters = cache(count_parameters)
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,6 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         return config.training.target_tokens_per_update / device.update_seconds(config)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resolve_module, "count_parameters", cached_parameters)
         patch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
         patch.setattr(
             resolve_module,
