@@ -15,7 +15,7 @@ Each function returns the settings of keys that are open; `with_settings` merges
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,9 +99,8 @@ def with_settings(config: Config, settings: Settings) -> Config:
     return with_values(config, {key: setting.value for key, setting in settings.items()})
 
 
-def _of_open_keys(config: Config, settings: Settings) -> Settings:
-    """Return the settings of keys that a config leaves open: a given key wins."""
-    keys = open_keys(config)
+def _of_keys(settings: Settings, keys: Collection[str]) -> Settings:
+    """Return the settings of keys that are open: a given key wins."""
     return {key: setting for key, setting in settings.items() if key in keys}
 
 
@@ -113,18 +112,20 @@ def choose_sizes(
     Returns them with the expected tokens and time of the training, if the model or the updates are
     chosen. Raises RunError for a run named by the config that cannot be read.
     """
-    if not open_keys(config):
+    keys = frozenset(open_keys(config))
+    if not keys:
         return {}, None
-    settings, forecast = _choose_tokenizer(config, corpus), None
+    settings, forecast = _choose_tokenizer(config, corpus, keys), None
     if config.training.init_from is not None:
         shape = read_run(config.training.init_from).config.model
         copied = {
             f"model.{name}": Setting(getattr(shape, name), "as in `training.init_from`")
             for name in type(shape).model_fields
         }
-        settings |= _of_open_keys(config, copied)
+        settings |= _of_keys(copied, keys)
     else:
-        model, forecast = _choose_model(with_settings(config, settings), corpus, device, measure)
+        tokenized = with_settings(config, settings)
+        model, forecast = _choose_model(tokenized, keys, corpus, device, measure)
         settings |= model
     sized = with_settings(config, settings)
     vocabulary, (source, target) = sized.tokenizer.vocabulary_size, corpus.characters
@@ -133,7 +134,7 @@ def choose_sizes(
     reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
     chosen = {"tokenizer.character_coverage": Setting(coverage, reason)}
     training, width = sized.training, sized.model.d_model
-    if training.is_open("target_tokens_per_update"):
+    if "training.target_tokens_per_update" in keys:
         if forecast is None:
             rate = _measure(sized, corpus, device, measure)
             forecast = _forecast(sized, corpus, device, rate)
@@ -146,14 +147,14 @@ def choose_sizes(
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
     reason = f"falls with the width of the model, {source_of_width(width)}"
     chosen["training.learning_rate"] = Setting(choose_learning_rate(width), reason)
-    return settings | _of_open_keys(sized, chosen), forecast
+    return settings | _of_keys(chosen, keys), forecast
 
 
-def _choose_tokenizer(config: Config, corpus: CorpusStatistics) -> Settings:
+def _choose_tokenizer(config: Config, corpus: CorpusStatistics, keys: Collection[str]) -> Settings:
     model, data = config.model, config.data
     if origin := config.tokenizer_origin:
         layout, reason = copied_layout(origin[1]), f"as in `{origin[0]}`"
-    elif model.tie_embeddings == "all" and not model.is_open("tie_embeddings"):
+    elif model.tie_embeddings == "all" and "model.tie_embeddings" not in keys:
         layout, reason = "joint", "for `model.tie_embeddings: all`"
     elif share_script(corpus.characters):
         layout, reason = "joint", "one script, which shares names and stems"
@@ -169,7 +170,7 @@ def _choose_tokenizer(config: Config, corpus: CorpusStatistics) -> Settings:
     else:
         algorithm, reason = "unigram", "a little better than BPE"
     settings["tokenizer.algorithm"] = Setting(algorithm, reason)
-    return _of_open_keys(config, settings)
+    return _of_keys(settings, keys)
 
 
 def _measure(
@@ -200,7 +201,11 @@ def _forecast(
 
 
 def _choose_model(
-    config: Config, corpus: CorpusStatistics, device: torch.device, measure: MeasureSpeed
+    config: Config,
+    keys: Collection[str],
+    corpus: CorpusStatistics,
+    device: torch.device,
+    measure: MeasureSpeed,
 ) -> tuple[Settings, Forecast | None]:
     """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's.
 
@@ -211,12 +216,12 @@ def _choose_model(
     if config.tokenizer.vocabulary == "joint":
         tied = Setting("all", "one vocabulary, one matrix")
     settings = {"model.tie_embeddings": tied}
-    if not config.model.is_open("d_model"):
+    if "model.d_model" not in keys:
         vocabulary = like_width(config.model.d_model, corpus.pairs).vocabulary
         settings["tokenizer.vocabulary_size"] = Setting(vocabulary, "for a model of this width")
-        return _of_open_keys(config, settings), None
+        return _of_keys(settings, keys), None
     allowed = [size for size in SIZES if size.pairs <= corpus.pairs]
-    shapes = {size: _of_open_keys(config, settings | _shape(config, size)) for size in allowed}
+    shapes = {size: _of_keys(settings | _shape(config, size), keys) for size in allowed}
     candidates = {size: with_settings(config, shape) for size, shape in shapes.items()}
     widest, _ = _MEASURED.get(device.type, _MEASURED_ELSEWHERE)
     for reference in reversed([size for size in allowed if size.d_model <= widest]):
@@ -247,7 +252,7 @@ def _choose_model(
     chosen["model.d_model"] = Setting(chosen["model.d_model"].value, reason)
     rules = choose_regularization(config.training, corpus.pairs, passes)
     regularization = {key: Setting(value, reason) for key, (value, reason) in rules.items()}
-    return chosen | _of_open_keys(config, regularization), forecast
+    return chosen | _of_keys(regularization, keys), forecast
 
 
 def _shape(config: Config, size: Size) -> Settings:
@@ -282,23 +287,23 @@ def choose_length(
     `ends_at` is the time of `time.perf_counter` at which a budget ends. Only what depends on the
     device stays open after that. Logs what was chosen.
     """
-    given, settings = config, _choose_metric(config, data) | _choose_start(config, device)
+    given, keys = config, frozenset(open_keys(config))
+    settings = _choose_metric(config, data) | _of_keys(_choose_start(config, device), keys)
     config = with_settings(given, settings)
     training, per_epoch, seconds = config.training, len(data.plan_epoch()), 0.0
     if training.guided_alignment or training.init_embeddings == "translations":
         _ = data.translation_table  # before the time left is measured
     updates = most_updates(training, per_epoch)
     if updates is None or training.budget is not None:
-        compile_ = should_compile(training, device) if training.compile == "auto" else False
-        keys = {"compile": "on"} if compile_ else {}
+        compiles = training.compile == "auto" and should_compile(training, device)
+        if compiles:
+            config = config.changed(training=training.changed(compile="on"))
         began_at = time.perf_counter()
-        speed = measure(
-            config.changed(training=training.changed(**keys)), data.store.lengths, data.vocabularies
-        )
+        speed = measure(config, data.store.lengths, data.vocabularies)
         seconds = training.target_tokens_per_update / speed
         now = time.perf_counter()
         if training.budget is not None:
-            left = ends_at - now - (now - began_at if compile_ else 0.0)  # a session compiles again
+            left = ends_at - now - (now - began_at if compiles else 0.0)  # a session compiles again
             updates, end = _choose_end(training, data, seconds, left)
             settings |= end
     expected = updates
@@ -310,13 +315,14 @@ def choose_length(
     if "training.guided_alignment" in settings and training.is_open("guided_alignment_updates"):
         half = Setting(max(1, expected // 2), "half of the expected updates")
         settings["training.guided_alignment_updates"] = half
-    settings |= _choose_schedule(with_settings(given, settings), updates, expected)
+    schedule = _choose_schedule(with_settings(given, settings), updates, expected)
+    settings |= _of_keys(schedule, keys - settings.keys())
     if training.is_open("validate_every"):
         every = Setting(max(1, expected // _VALIDATIONS), f"{_VALIDATIONS} validations in the run")
         settings["training.validate_every"] = every
         _log_length(with_settings(given, settings).training, seconds, expected)
     resolved = with_settings(given, settings)
-    for key in open_keys(resolved):
+    for key in keys - settings.keys():
         if key != _BATCH_TOKENS:
             section, name = key.split(".")
             settings[key] = Setting(getattr(getattr(resolved, section), name), "the default")
@@ -410,7 +416,7 @@ def _choose_start(config: Config, device: torch.device) -> Settings:
     excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
     if device.type == "cpu" and not excludes_it:
         settings["training.guided_alignment"] = Setting(GUIDED_ALIGNMENT, reason)
-    return _of_open_keys(config, settings)
+    return settings
 
 
 def _require_updates(training: TrainingConfig, updates: float) -> None:
@@ -444,7 +450,7 @@ def _choose_schedule(config: Config, updates: int | None, expected: int) -> Sett
             "training.patience": Setting(None, "the rate falls to the end"),
             "training.average": Setting("off", "the last checkpoints are the best"),
         }
-    return _of_open_keys(config, settings)
+    return settings
 
 
 def describe_sizes(config: Config, settings: Settings) -> Iterator[str]:

@@ -52,7 +52,7 @@ def test_resumed_training_adds_gradients_in_the_same_order(scenarios: Scenarios)
 def test_speed_is_that_of_all_ranks_together(scenarios: Scenarios) -> None:
     """One rank has at most 250 tokens a second."""
     results = [rank.result for rank in scenarios["speed"].values()]
-    assert 400 < results[0][0] < 1000
+    assert 300 < results[0][0] < 1000
     assert results[1:] == 3 * [[None, 1]]
 
 
