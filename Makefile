@@ -1,5 +1,5 @@
 # `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
-# CORPUS: a corpus of docs/records.md;
+# CORPUS: a corpus of docs/lab/records.md;
 # BIN: folder of another Python for `gpu` and `gpu-train`, which then install nothing;
 # TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
 PYTHON ?= python3
@@ -36,13 +36,13 @@ best: DRAW := --set decoding.search=sample --set decoding.temperature=0.7 --set 
 best: TEACHERS := $(BIN)/mt distill runs/multi30k-teacher --set 'decoding.ensemble=[runs/multi30k-augmented-en-de-lc-norm-tok]'
 
 ablation: .venv/.installed ## train a small model with one change at a time and compare: hours
-	$(BIN)/mt ablate configs/ablation/multi30k.yaml
+	$(BIN)/python examples/ablation.py configs/ablation/multi30k.yaml
 
 record: .venv/.installed ## train with automatic settings for 5, 15 and 60 minutes and score it: 4 hours (CORPUS=multi30k-en-de)
 	$(BIN)/python bench/record.py $(CORPUS)
 
 bench: .venv/.installed ## compare the training speed with a plain PyTorch loop on this machine
-	$(BIN)/python bench/training.py
+	$(BIN)/python -m bench.training
 
 gpu: $(if $(filter .venv/bin,$(BIN)),.venv/.dev) ## check and measure one GPU in 10 minutes; the report is build/gpu.md
 	PYTHONPATH=. $(BIN)/python -m bench.gpu

@@ -1,4 +1,4 @@
-"""BLEU after 5, 15 and 60 minutes of training with automatic settings: a row of docs/records.md.
+"""BLEU after 5, 15 and 60 minutes with automatic settings: a row of docs/lab/records.md.
 
     python bench/record.py tatoeba-zh-en --tree ../older --minutes 1 5 --seeds 1
 
@@ -36,7 +36,7 @@ BUDGETS = (5.0, 15.0, 60.0)
 
 @dataclass(frozen=True)
 class Corpus:
-    """Corpus with a table in docs/records.md."""
+    """Corpus with a table in docs/lab/records.md."""
 
     recipe: Path
     """Config whose languages and splits are used; of its tests, the first."""
@@ -170,7 +170,7 @@ def measure(folder: Path, config: Mapping[str, Any], tree: Path, threads: int) -
 def format_row(
     first: Sequence[str], scores: Mapping[float, Sequence[Score]], *, goal: float
 ) -> str:
-    """Return a row of docs/records.md with its first cells; a budget without scores has a dash."""
+    """Return a row of docs/lab/records.md; a budget without scores has a dash."""
     columns = [scores.get(minutes, ()) for minutes in BUDGETS]
     bits = [f"{mean(score.bits for score in models):.3f}" if models else "–" for models in columns]
     means = {minutes: mean(score.bleu for score in models) for minutes, models in scores.items()}

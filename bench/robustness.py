@@ -24,11 +24,13 @@ from mt.data.augmentation import (
     with_typos,
     without_final_mark,
 )
+from mt.data.splits import open_split
 from mt.errors import run_reporting_errors
-from mt.evaluation.evaluate import EvaluationJob, open_run
+from mt.evaluation.evaluate import EvaluationJob, load_for_split, read_evaluation_set
 from mt.evaluation.forms import is_tokenized
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import in_upper_case, joiner_of
+from mt.runs import EVALUATIONS_FOLDER
 from mt.tables import align_columns
 
 METRICS = ("bleu", "chrf")
@@ -156,17 +158,19 @@ def score_variants(
 
 def score_run(run: Path, *, split: str | None, device: str) -> str:
     """Translate and score a split of a run and its variants; return a table."""
-    opened = open_run(run, split=split, overrides=(), device=device, job=EvaluationJob())
-    language = opened.direction.target
+    job = EvaluationJob()
+    config, split, translator = load_for_split(run, split, (), device, job)
+    test_set = read_evaluation_set(config, split, job.make_checks(), None)
+    language = test_set.target_language
     variants = make_variants(
-        [pair.source for pair in opened.pairs],
-        [text.lines for text in opened.references],
-        source_language=opened.direction.source,
+        test_set.sources.lines,
+        [text.lines for text in test_set.references],
+        source_language=open_split(config.data, split).direction.source,
         target_language=language,
     )
-    folder = opened.output(".robustness")
-    folder.mkdir(exist_ok=True)
-    stream = opened.translator.stream(line for variant in variants for line in variant.sources)
+    folder = run / EVALUATIONS_FOLDER / f"{split}.robustness"
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = translator.stream(line for variant in variants for line in variant.sources)
     total = sum(len(variant.sources) for variant in variants)
     progress = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
     translations = []
@@ -178,7 +182,7 @@ def score_run(run: Path, *, split: str | None, device: str) -> str:
         translations.append(lines)
 
     def score(lines: Sequence[str], references: Sequence[Sequence[str]]) -> Evaluation:
-        return evaluate(lines, references, target_language=language, tokenizer=opened.tokenizer)
+        return evaluate(lines, references, target_language=language, tokenizer=test_set.tokenizer)
 
     scored = score_variants(variants, translations, score)
     rows: list[tuple[str, ...]] = [("source", "lines", "BLEU", "drop", "chrF2", "drop")]

@@ -1,6 +1,6 @@
 """Training speed of `mt` compared to the plain loop in plain.py, on this machine's CPU.
 
-    python bench/training.py --pairs 5 --updates 20
+    python -m bench.training --pairs 5 --updates 20
 
 Both train the same config on the same sentences, each run in a process of its own, in the order
 plain mt mt plain plain mt ... The speed is target tokens per second, without padding. The rate of
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 
+from bench.cost import MatrixProduct, list_products, measure_matmul_rate
 from mt.config import Config
 from mt.config.data import CorpusSource
 from mt.config.loading import dump_config, load_config
@@ -32,7 +33,6 @@ from mt.data.sources import open_source
 from mt.data.tokenizer import copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import UserError, run_reporting_errors
-from mt.profiling.cost import MatrixProduct, list_products, measure_matmul_rate
 from mt.tables import align_columns
 
 ROOT = Path(__file__).parent.parent
@@ -150,7 +150,7 @@ def commands(recipe: Path, updates: int, threads: int) -> dict[str, Callable[[],
     """Return functions that run each program and return its output."""
     arguments = {
         "plain": [str(PLAIN), str(recipe), "--updates", str(updates)],
-        "mt": ["-m", "mt", "bench", "train", str(recipe), "--updates", str(updates), "--json"],
+        "mt": ["-m", "bench.training_speed", str(recipe), "--updates", str(updates), "--json"],
     }
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

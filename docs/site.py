@@ -16,7 +16,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "data/README.md": "corpus-files.md",
 } | {str(page.relative_to(ROOT)): page.name for page in sorted((ROOT / "docs").glob("*.md"))}
-PAGES["docs/README.zh.md"] = "zh.md"
+PAGES |= {"docs/README.zh.md": "zh.md", "docs/lab/README.md": "lab.md"}
 FILES = {
     str(file.relative_to(ROOT)): str(file.relative_to(ROOT / "docs"))
     for pattern in ("images/*", "*.ipynb", "*.json")

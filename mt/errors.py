@@ -166,5 +166,5 @@ def _discard_unwritable(stream: TextIO) -> None:
 
 def name_runs(folder: Path, name: str) -> str:
     """Return "; there are ..." with runs in a folder or in `runs`, which have a file `name`."""
-    found = [path.parent for place in (folder, Path("runs")) for path in place.glob(f"*/{name}")]
-    return f"; there are {listed(map(str, sorted({*found})[:5]))}" if found else ""
+    runs = {path.parent for place in (folder, Path("runs")) for path in place.glob(f"*/{name}")}
+    return f"; there are {listed(map(str, sorted(runs)[:5]))}" if runs else ""

@@ -16,17 +16,11 @@ from mt.errors import DataError, RunError, UserError, did_you_mean, name_runs
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-# Errors of file systems without locks.
-_NO_LOCKS = {
-    *(errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL),
-    524,  # ENOTSUPP of Linux, which has no name in Python
-}
 # Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 
 LARGEST_JSON = 64 << 20
 """Bytes of the largest JSON file that is read; vocabularies are the largest of real models."""
-_ENDLESS = {Path("/dev", name) for name in ("zero", "full", "random", "urandom")}
 T = TypeVar("T")
 
 
@@ -92,13 +86,9 @@ def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[bool]:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            is_locked = False
         except BlockingIOError as error:
             raise busy or error from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
+        except (ImportError, OSError):
             is_locked = False
         yield is_locked
 
@@ -229,13 +219,11 @@ def _is_file_of(path: Path, folder: Path) -> bool:
 def require_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 
-    A pipe or terminal is accepted; a folder and a device without an end are not.
+    A pipe or device is accepted, a folder is not.
     """
     if path.is_dir():
         raise DataError(f"{path}: is a folder, a file was expected")
     if path.exists():
-        if path.resolve() in _ENDLESS:
-            raise DataError(f"{path}: is a device without an end, a file was expected")
         return path
     where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
     if not path.parent.is_dir():

@@ -35,16 +35,6 @@ def test_imports_go_one_way() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_command_line_and_config_import_nothing_heavy() -> None:
-    heavy = ["torch", "datasets", "pyarrow", "sentencepiece", "sacrebleu", "numpy", "pandas"]
-    code = "import sys, mt.config, mt.errors, mt.__main__, mt.cli; "
-    code += f"print(*(set({heavy}) & set(sys.modules)))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.split() == []
-
-
 @pytest.mark.parametrize("choice", sorted(TABLES))
 def test_the_choices_of_the_config_are_the_keys_of_the_table(choice: str) -> None:
     """A variant is one row of a table and one word of a `Literal`; neither is forgotten."""
@@ -59,24 +49,6 @@ def test_every_format_of_a_corpus_has_its_opener() -> None:
     kinds = typing.get_args(typing.get_args(Source)[0])
     formats = {typing.get_args(kind.model_fields["format"].annotation)[0] for kind in kinds}
     assert formats == set(OPENERS)
-
-
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        (r"r'(?:ab?)*+'", True),
-        (r"r'(?i:a|b)?+'", True),
-        (r"rb'(a){2,3}+'", True),
-        (r"x['(?:a' r'b)' '+' '+']", True),
-        (r"rf'(?:{x}\d{{2}}){{,9}}+'", True),
-        ("A = '(?:a|b)'; B = f'{A}*+'", True),
-        ("f'{x.y}?+'", True),
-        (r"r'\)*+[()*+]++[^])*+]a{2}+(?>(?:ab?)*)'", False),
-        ("A = '[ab]'; B = f'{A}*+'", False),
-    ],
-)
-def test_possessive_quantifier_of_a_group_is_found(source: str, fault: bool) -> None:
-    assert bool(_possessive_groups(source)) == fault
 
 
 def test_no_pattern_has_a_possessive_quantifier_of_a_group() -> None:

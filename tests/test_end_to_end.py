@@ -17,21 +17,6 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONIOENCODING": "ascii",  # text is UTF-8 whatever the locale says
 }
-NASTY = [
-    b"one two three four",
-    b"",
-    b"   \t ",
-    b"nine " * 3000,
-    b"caf\xe9 \xff\xfe one",
-    b"one\x00two",
-    b"five six\r",
-    "one\u2028two\u0085three\x0bfour\x0cfive".encode(),
-    "👩‍👩‍👧 🇩🇪 seven".encode(),
-    b"</s> <s> <pad> <unk>",
-    "▁▁one▁two▁".encode(),
-    b"--help",
-    b"eight",
-]
 
 
 def mt(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -89,22 +74,3 @@ def test_train_translate_and_evaluate(
     assert scores["sentences"] == len(texts[0]) == 6
     same = ("bleu", "chrf", "sentences", "target_language")
     assert {key: json.loads(of_run.stdout)[key] for key in same} == {k: scores[k] for k in same}
-
-
-def test_every_line_gives_one_line(finished_run: Path, program: Program) -> None:
-    done = mt("translate", finished_run, stdin=b"\n".join(NASTY) + b"\n")
-    assert done.returncode == 0, done.stderr.decode()
-    lines = done.stdout.decode("utf-8").split("\n")
-    assert lines.pop() == ""
-    assert len(lines) == len(NASTY)
-    assert [number for number, line in enumerate(lines) if not line.strip()] == [1, 2]
-    assert "\r" not in done.stdout.decode()
-    # Each translation belongs to its line: the plain lines alone give the same.
-    plain = [0, 6, 12]
-    text = b"\n".join(NASTY[number] for number in plain)
-    _, alone, _ = program("translate", finished_run, stdin=text)
-    assert alone.split("\n")[:-1] == [lines[number] for number in plain]
-    notes = done.stderr.decode().splitlines()
-    assert "line 5: bytes that are not UTF-8 are read as U+FFFD" in notes
-    assert any(line.startswith("line 4: ") and "translated in" in line for line in notes)
-    assert {line.partition(":")[0] for line in notes} <= {f"line {n}" for n in range(1, 14)}

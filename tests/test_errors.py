@@ -1,8 +1,6 @@
 """Reports of user errors, bugs, interruptions and closed streams."""
 
 import errno
-import io
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -43,19 +41,6 @@ def test_bug_and_system_exit_propagate(error: BaseException) -> None:
     with pytest.raises(type(error)) as raised:
         run_reporting_errors(raising(error))
     assert raised.value is error
-
-
-class FullDisk(io.StringIO):
-    def flush(self) -> None:
-        raise OSError(errno.ENOSPC, "x")
-
-
-def test_full_disk_behind_stdout_is_reported_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdout", FullDisk())
-    assert run_reporting_errors(lambda: 0) == 2
-    assert capsys.readouterr().err == "error: output: No space left on device\n"
 
 
 def test_nearest_choice_is_suggested() -> None:

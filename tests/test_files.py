@@ -1,5 +1,6 @@
 """Atomic replacement of folders, and the comparison of outputs with inputs."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -49,8 +50,9 @@ def test_a_new_folder_replaces_nothing_of_others(folder: Path, tmp_path: Path) -
     output = tmp_path / "output"
     output.mkdir()
     (output / "mine").touch()
-    with pytest.raises(OSError, match="not empty"):
+    with pytest.raises(OSError) as error:
         put_in_place(folder, output, is_new=True)
+    assert error.value.errno == errno.ENOTEMPTY
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 

@@ -6,7 +6,6 @@ import unicodedata
 import pytest
 
 from mt.languages import (
-    _NAMES,
     base_language,
     count_in,
     describe_country,
@@ -182,12 +181,6 @@ def test_countries_are_named_with_their_language_and_languages_are_not() -> None
             assert f"`{code}` is a country; did you mean `{language}`?" in describe_country(code)
     codes = f"{ISO_639_1} zho cmn_Hans eng_Latn zh-CN pt_BR EN zh-Hans-CN cmn usa und xx".split()
     assert [code for code in codes if describe_country(code)] == []
-
-
-def test_no_code_names_two_languages() -> None:
-    codes = [word for row in _NAMES.split(",") for word in row.split() if word.islower()]
-    assert len(codes) == len(set(codes)) > 250
-    assert {len(code) for code in codes} == {2, 3}
 
 
 @pytest.mark.parametrize(

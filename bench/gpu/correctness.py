@@ -306,13 +306,11 @@ def _new_shapes(mask: str, number: int, device: torch.device, limited: bool) -> 
 
 # Searches.
 
-CONSTRAINTS = {"no_repeat_ngram": 2, "repetition_penalty": 1.2, "min_length_ratio": 0.9}
+CONSTRAINTS = {"no_repeat_ngram": 2}
 SEARCHES: dict[str, dict[str, Any]] = {
     "greedy": {"search": "greedy"},
     "beam": {"beam": 5},
     "sample": {"search": "sample", "top_k": 12, "top_p": 0.9},
-    "coverage": {"beam": 4, "coverage_penalty": 0.2},
-    "no-repeat": {"beam": 4, "no_repeat_ngram": 2},
     "constraints": {"beam": 4, **CONSTRAINTS},
     "constrained greedy": {"search": "greedy", **CONSTRAINTS},
     "constrained sample": {"search": "sample", **CONSTRAINTS},

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bench.cost import count_training_flops, measure_matmul_rate
 from bench.gpu.runner import Check, Settings, Unavailable, attempt, observe
 from bench.gpu.workload import (
     SMALL_VOCABULARY,
@@ -32,7 +33,6 @@ from mt.config import DecodingConfig, ModelConfig
 from mt.decoding.torch_engine import TorchEngine
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.profiling.cost import count_training_flops, measure_matmul_rate
 from mt.special_ids import EOS
 from mt.training.loader import PlannedUpdate, Prefetcher
 from mt.training.step import BatchTooLarge, Learner, train_step

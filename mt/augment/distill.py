@@ -7,29 +7,26 @@ Monolingual Data") has the reverse direction; its translations are the sources o
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import compress, islice, tee
+from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from mt.augment.coverage import Bools, choose_lines
 from mt.config import DecodingConfig
 from mt.config.data import DataConfig
 from mt.data.augmentation import Noise
 from mt.data.corpus_files import COMPRESSED, scan
 from mt.data.pairs import SentencePair
 from mt.data.splits import OpenedCorpus, open_training_corpora, read_cleaned_pairs
-from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.text_files import read_lines
 from mt.decoding.translator import (
     LOOK_AHEAD_BATCHES,
     RankedTranslation,
-    Translation,
     Translator,
     check_n_best,
 )
@@ -65,7 +62,6 @@ class Teacher:
     target_language: str
     settings: dict[str, Any]
     """Settings that determine the translations, by key."""
-    tokenizer: Tokenizer
 
     @classmethod
     def read(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
@@ -90,7 +86,7 @@ class Teacher:
             **stored.settings,
         }
         languages = direction.source, direction.target
-        return cls(run, overrides, device, decoding, *languages, settings, stored.tokenizer)
+        return cls(run, overrides, device, decoding, *languages, settings)
 
     @cached_property
     def translator(self) -> Translator:
@@ -130,24 +126,24 @@ def strip_suffixes(path: Path, language: str) -> str:
     return name or "text"
 
 
-def find_source_fault(source: str) -> str | None:
-    """Return the reason for not translating a line, or None."""
+def find_source_fault(source: str) -> str:
+    """Return the reason for not translating a line, "" without one."""
     if not source.strip():
         return BLANK
     try:
         source.encode()
     except UnicodeEncodeError:  # invalid bytes are lone surrogates
         return NOT_UTF_8
-    return None
+    return ""
 
 
-def find_pair_fault(source: str, choice: RankedTranslation | None = None) -> str | None:
-    """Return the reason for leaving out a line and its translation, or None."""
+def find_pair_fault(source: str, choice: RankedTranslation | None) -> str:
+    """Return the reason for leaving out a line and its translation, "" without one."""
     if reason := find_source_fault(source):
         return reason
     if choice is None or not choice.text.strip():
         return EMPTY
-    return None if all(part.hypothesis.finished for part in choice.parts) else CUT
+    return "" if all(part.hypothesis.finished for part in choice.parts) else CUT
 
 
 @dataclass(frozen=True)
@@ -199,24 +195,6 @@ class Distillation:
     n_best: int = 1
     """Translations of a source, of which the one most similar to the reference is taken."""
     noise: Noise | None = None
-    lines: int | None = None
-    """Number of diverse lines to translate; None: all lines."""
-
-    @cached_property
-    def chosen(self) -> Bools:
-        """Mask of the sources that are diverse lines."""
-
-        def read() -> Iterator[str]:
-            for pair in self.sources.read_pairs():
-                yield "" if find_source_fault(pair.source) else pair.source
-
-        assert self.lines is not None
-        return choose_lines(read, self.lines, self.teacher.tokenizer.encode_source)
-
-    def read_pairs(self) -> Iterator[SentencePair]:
-        """Stream the sources to translate."""
-        pairs = self.sources.read_pairs()
-        return pairs if self.lines is None else compress(pairs, self.chosen)
 
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
@@ -245,9 +223,7 @@ class Distillation:
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        if self.lines is not None:
-            settings["lines"] = self.lines
-        extent = Extent.of((pair.source for pair in self.read_pairs()), teacher.window)
+        extent = Extent.of((pair.source for pair in self.sources.read_pairs()), teacher.window)
         if not extent.lines:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
@@ -265,27 +241,27 @@ class Distillation:
 
     def translate(self, lines: range) -> Iterator[PairOrReason]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
-        pairs, ahead = tee(islice(self.read_pairs(), lines.start, lines.stop))
+        pairs, ahead = tee(islice(self.sources.read_pairs(), lines.start, lines.stop))
         language = self.teacher.target_language
         metric = build_sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=self.n_best, look_ahead=self.teacher.window
         )
         for line, translation, pair in zip(lines, translations, pairs, strict=False):
-            result = _choose(translation, pair, metric)
-            if self.noise is not None and isinstance(result, SentencePair):
+            choices = translation.alternatives
+            faults = [find_pair_fault(pair.source, choice) for choice in choices or [None]]
+            usable = [choice for choice, fault in zip(choices, faults, strict=False) if not fault]
+            if not usable:
+                yield faults[0]
+                continue
+            target = usable[0].text
+            if metric is not None:
+                scores = [
+                    metric.sentence_score(choice.text, [pair.target]).score for choice in usable
+                ]
+                # Among equals `index` returns the first, which the teacher prefers.
+                target = usable[scores.index(max(scores))].text
+            if self.noise is not None:
                 seed = self.teacher.decoding.seed
-                noisy = self.noise.on(result.target, language=language, seed=seed, line=line)
-                result = replace(result, target=noisy)
-            yield result
-
-
-def _choose(translation: Translation, pair: SentencePair, metric: BLEU | None) -> PairOrReason:
-    choices = translation.alternatives
-    usable = [choice for choice in choices if not find_pair_fault(pair.source, choice)]
-    if metric is not None and usable:
-        # Among equals `index` returns the first, which the teacher prefers.
-        scores = [metric.sentence_score(choice.text, [pair.target]).score for choice in usable]
-        return SentencePair(pair.source, usable[scores.index(max(scores))].text)
-    reason = find_pair_fault(translation.source, *choices[:1])
-    return reason or SentencePair(translation.source, translation.text)
+                target = self.noise.on(target, language=language, seed=seed, line=line)
+            yield SentencePair(pair.source, target)

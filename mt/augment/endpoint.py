@@ -1,18 +1,31 @@
-"""Client of an OpenAI-compatible chat endpoint, one request for each source."""
+"""Candidates from an OpenAI-compatible chat endpoint, one request for each source.
+
+They are collected in a file that resumes after a kill.
+"""
 
 import asyncio
-import json
 import os
 import random
+import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice, tee
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mt.augment.distill import CUT
+from mt.augment.candidate_filters import (
+    JSON_LINES,
+    SUFFIX,
+    SourceCandidates,
+    as_text,
+    parse_json,
+)
+from mt.augment.distill import CUT, Sources, find_source_fault
+from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
 from mt.tables import clip, make_printable
@@ -53,28 +66,24 @@ _TEMPORARY = {
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 }
+_WINDOW_LINES = 32
+_WINDOW_SECONDS = 2.0
+"""Answers are written after this number of lines or seconds, so that a kill loses few of them."""
 
 
 class _AttemptError(Exception):
     """Failed request; the text is the cause."""
 
-    def __init__(self, cause: str, *, again: bool = True, of_the_text: bool = False) -> None:
+    def __init__(
+        self, cause: str, *, again: bool = True, of_the_text: bool = False, wait: float = 0.0
+    ) -> None:
         super().__init__(cause)
         self.again = again
         """True if another try may succeed."""
         self.of_the_text = of_the_text
         """True if other sources may succeed."""
-        self.wait = 0.0
+        self.wait = wait
         """Seconds to wait, as the endpoint asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointAnswer:
-    """Answer to one source."""
-
-    translations: tuple[str, ...] = ()
-    problem: str = ""
-    """Reason for having no translation."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Endpoint:
 
     url: str
     model: str
+    languages: tuple[str, str]
     prompt: str = PROMPT
     temperature: float = 0.0
     n_best: int = 1
@@ -107,8 +117,7 @@ class Endpoint:
         try:
             self._open_client()
         except (ImportError, ValueError) as error:
-            cause = self._mask_key(f"{error}")
-            raise UserError(f"--from: proxy in the environment: {cause}") from None
+            raise UserError(f"--from: proxy in the environment: {_mask_key(f'{error}')}") from None
         further = parts.username or parts.password or parts.query or parts.fragment
         if parts.scheme not in {"http", "https"} or not parts.hostname or further:
             raise UserError(
@@ -130,6 +139,8 @@ class Endpoint:
     def settings(self) -> dict[str, Any]:
         """Settings that determine the answers."""
         return {
+            "source_language": self.languages[0],
+            "target_language": self.languages[1],
             "teacher": "endpoint",
             "url": self._address,
             "teacher_model": self.model,
@@ -138,18 +149,16 @@ class Endpoint:
             "n_best": self.n_best,
         }
 
-    def answer(
-        self, sources: Iterable[str], languages: tuple[str, str]
-    ) -> Iterator[EndpointAnswer]:
-        """Yield the answer for each source, in order; several requests are under way.
+    def answer(self, sources: Iterable[str]) -> Iterator[SourceCandidates]:
+        """Yield the candidates of each source, in order; several requests are under way.
 
         A source that the endpoint declines, or does not answer in time, has a problem. Raises
         UserError, naming URL and cause, if the endpoint itself fails, or after several sources in a
         row with a problem. If the endpoint translates another text, these are yielded first, so
         that a restart does not stop at them again; else a restart asks for them again.
         """
-        failed: list[EndpointAnswer] = []
-        with closing(self._answer_in_order(sources, languages)) as answers:
+        failed: list[SourceCandidates] = []
+        with closing(self._answer_in_order(sources)) as answers:
             for answer in answers:
                 if answer.problem:
                     failed.append(answer)
@@ -161,23 +170,20 @@ class Endpoint:
                     failed = []
         if not failed:
             return
+
+        async def ask_test() -> bool:
+            async with self._open_client() as client:
+                with suppress(_AttemptError):
+                    return not (await self._ask_once(client, _TEST)).problem
+            return False
+
         cause = failed[-1].problem
-        if not self._is_working(languages):
+        if not asyncio.run(ask_test()):
             raise self._build_error(f"{cause}; the test text `{_TEST}` has no translation either")
         yield from failed
         if len(failed) == _FAILURES:
             left_out = f"{_FAILURES} sources in a row have no translation and are left out"
             raise self._build_error(f"{cause}; {left_out}")
-
-    def _is_working(self, languages: tuple[str, str]) -> bool:
-        async def ask() -> EndpointAnswer:
-            async with self._open_client() as client:
-                return await self._ask_once(client, self._build_body(_TEST, languages))
-
-        try:
-            return not asyncio.run(ask()).problem
-        except _AttemptError:
-            return False
 
     def _open_client(self) -> Any:
         import httpx2
@@ -189,13 +195,32 @@ class Endpoint:
             limits=httpx2.Limits(max_connections=AT_ONCE),
         )
 
-    def _answer_in_order(
-        self, sources: Iterable[str], languages: tuple[str, str]
-    ) -> Generator[EndpointAnswer, None, None]:
+    def _answer_in_order(self, sources: Iterable[str]) -> Generator[SourceCandidates, None, None]:
         client, slots = self._open_client(), asyncio.Semaphore(AT_ONCE)
-        pending: deque[asyncio.Task[EndpointAnswer | UserError]] = deque()
+        pending: deque[asyncio.Task[SourceCandidates | UserError]] = deque()
 
-        async def await_first() -> EndpointAnswer:
+        async def ask(source: str) -> SourceCandidates | UserError:
+            # An error that ends the work is returned too: requests after the first one with an
+            # error are not awaited.
+            wait = FIRST_WAIT
+            async with slots:
+                for attempt in range(1, TRIES + 1):
+                    try:
+                        return await self._ask_once(client, source)
+                    except _AttemptError as error:
+                        if attempt == TRIES or not error.again:
+                            times = f", {attempt} times" if attempt > 1 else ""
+                            problem = f"{error}{times}"
+                            if error.of_the_text:
+                                return SourceCandidates(source, problem=problem)
+                            return self._build_error(problem)
+                        asked_wait = error.wait
+                    # The spread keeps requests apart that have failed together.
+                    await asyncio.sleep(max(asked_wait, wait * random.uniform(0.75, 1.25)))
+                    wait *= 2
+            raise AssertionError("the last try returns")
+
+        async def await_first() -> SourceCandidates:
             answer = await pending.popleft()
             if isinstance(answer, UserError):
                 raise answer
@@ -204,8 +229,7 @@ class Endpoint:
         with asyncio.Runner() as runner:
             try:
                 for source in sources:
-                    request = self._ask(client, slots, self._build_body(source, languages))
-                    pending.append(runner.get_loop().create_task(request))
+                    pending.append(runner.get_loop().create_task(ask(source)))
                     if len(pending) >= 2 * AT_ONCE:
                         yield runner.run(await_first())
                 while pending:
@@ -215,45 +239,19 @@ class Endpoint:
                     task.cancel()
                 runner.run(client.aclose())
 
-    def _build_body(self, source: str, languages: tuple[str, str]) -> dict[str, Any]:
+    async def _ask_once(self, client: Any, source: str) -> SourceCandidates:
+        import httpx2
+
         text = self.prompt
         names = ("{source_language}", "{target_language}")
-        for name, language in zip(names, languages, strict=True):
+        for name, language in zip(names, self.languages, strict=True):
             text = text.replace(name, language_name(language))
-        return {
+        body = {
             "model": self.model,
             "messages": [{"role": "user", "content": text.replace(_TEXT, source)}],
             "temperature": self.temperature,
             **({"n": self.n_best} if self.n_best > 1 else {}),
         }
-
-    async def _ask(
-        self, client: Any, slots: asyncio.Semaphore, body: dict[str, Any]
-    ) -> EndpointAnswer | UserError:
-        """Return the answer, after waits and further tries if necessary.
-
-        An error that ends the work is returned too: requests after the first one with an error are
-        not awaited.
-        """
-        wait = FIRST_WAIT
-        async with slots:
-            for attempt in range(1, TRIES + 1):
-                try:
-                    return await self._ask_once(client, body)
-                except _AttemptError as error:
-                    if attempt == TRIES or not error.again:
-                        times = f", {attempt} times" if attempt > 1 else ""
-                        answer = EndpointAnswer(problem=f"{error}{times}")
-                        return answer if error.of_the_text else self._build_error(answer.problem)
-                    asked_wait = error.wait
-                # The spread keeps requests apart that have failed together.
-                await asyncio.sleep(max(asked_wait, wait * random.uniform(0.75, 1.25)))
-                wait *= 2
-        raise AssertionError("the last try returns")
-
-    async def _ask_once(self, client: Any, body: dict[str, Any]) -> EndpointAnswer:
-        import httpx2
-
         content = b""
         try:
             async with (
@@ -272,67 +270,44 @@ class Endpoint:
             raise _AttemptError(f"no connection within {CONNECT_TIMEOUT:g} seconds") from None
         except httpx2.RequestError as error:
             raise _AttemptError(
-                self._mask_key(f"{error}" or type(error).__name__),
+                _mask_key(f"{error}" or type(error).__name__),
                 of_the_text=isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError),
             ) from None
-        status, headers = response.status_code, response.headers
-        if status != HTTPStatus.OK:
-            raise self._explain(status, headers, content)
-        return self._parse(content)
+        if response.status_code != HTTPStatus.OK:
+            raise _explain(response.status_code, response.headers, content)
+        return self._parse(source, content)
 
     @property
     def _address(self) -> str:
         url = self.url.rstrip("/")
         return url if url.endswith(_PATH) else url + _PATH
 
-    def _explain(self, status: int, headers: Any, content: bytes) -> _AttemptError:
-        cause = f"status {status}"
-        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            cause += f", needs a valid key in {KEY_VARIABLE}"
-        if message := self._read_message(content):
-            cause += f" ({message})"
-        again = status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        error = _AttemptError(cause, again=again, of_the_text=status in _OF_THE_TEXT)
-        with suppress(ValueError):  # a date; the usual wait serves
-            error.wait = max(0.0, float(headers.get("retry-after", "")))
-        if error.wait > _LONGEST_WAIT:
-            wait = f"{cause}, asks for a wait of {error.wait:,.0f} seconds"
-            return _AttemptError(wait, again=False)
-        return error
-
-    def _read_message(self, content: bytes) -> str:
-        """Return the error message of the endpoint, "" without one."""
-        try:
-            error = parse_json(content)["error"]
-            return self._mask_key(as_text(error["message"] if isinstance(error, dict) else error))
-        except (ValueError, KeyError, TypeError):
-            return ""
-
-    def _mask_key(self, text: str) -> str:
-        """Return a text for a message: one line, without the key."""
-        if key := os.environ.get(KEY_VARIABLE):
-            text = text.replace(key, "***")
-        return clip(make_printable(text), _MESSAGE_WIDTH)
-
-    def _parse(self, content: bytes) -> EndpointAnswer:
+    def _parse(self, source: str, content: bytes) -> SourceCandidates:
+        """Return the complete translations of a chat completion."""
         try:
             record = parse_json(content)
         except ValueError:
             cause = "answers invalid JSON instead of a chat completion"
             raise _AttemptError(cause, of_the_text=True) from None
+        texts, ends = [], []
         try:
-            choices = [_parse_choice(choice) for choice in record["choices"]]
+            for choice in record["choices"]:
+                end = as_text(choice.get("finish_reason") or _COMPLETE)
+                if end == _COMPLETE and choice["message"].get("refusal"):
+                    end = "refusal"
+                if end == _COMPLETE:
+                    texts.append(as_text(choice["message"]["content"] or ""))
+                ends.append(end)
         except (KeyError, TypeError, AttributeError):
             cause = "answers JSON without `choices[].message.content`"
             raise _AttemptError(cause, of_the_text=True) from None
-        if len(choices) != self.n_best:
-            cause = f"gives {len(choices)} translations instead of {self.n_best}"
-            raise _AttemptError(cause, of_the_text=not choices)
-        if complete := tuple(text for text, end in choices if end == _COMPLETE):
-            return EndpointAnswer(complete)
-        end = choices[0][1]
-        problem = CUT if end == "length" else f"translation ended by `{self._mask_key(end)}`"
-        return EndpointAnswer(problem=problem)
+        if len(ends) != self.n_best:
+            cause = f"gives {len(ends)} translations instead of {self.n_best}"
+            raise _AttemptError(cause, of_the_text=not ends)
+        if texts:
+            return SourceCandidates(source, tuple(texts))
+        problem = CUT if ends[0] == "length" else f"translation ended by `{_mask_key(ends[0])}`"
+        return SourceCandidates(source, problem=problem)
 
     def _build_error(self, problem: str) -> UserError:
         return UserError(
@@ -340,30 +315,88 @@ class Endpoint:
         )
 
 
-def _parse_choice(choice: Any) -> tuple[str, str]:
-    """Return the text of a choice and the reason for its end; an incomplete text is ""."""
-    end = as_text(choice.get("finish_reason") or _COMPLETE)
-    if end != _COMPLETE:
-        return "", end
-    message = choice["message"]
-    if message.get("refusal"):
-        return "", "refusal"
-    return as_text(message["content"] or ""), end
+def _explain(status: int, headers: Any, content: bytes) -> _AttemptError:
+    """Return the error for an answer with another status than 200."""
+    cause = f"status {status}"
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        cause += f", needs a valid key in {KEY_VARIABLE}"
+    with suppress(ValueError, KeyError, TypeError):  # no message
+        error = parse_json(content)["error"]
+        message = as_text(error["message"] if isinstance(error, dict) else error)
+        cause += f" ({_mask_key(message)})" if message else ""
+    again = status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    wait = 0.0
+    with suppress(ValueError):  # a date; the usual wait serves
+        wait = max(0.0, float(headers.get("retry-after", "")))
+    if wait > _LONGEST_WAIT:
+        return _AttemptError(f"{cause}, asks for a wait of {wait:,.0f} seconds", again=False)
+    return _AttemptError(cause, again=again, of_the_text=status in _OF_THE_TEXT, wait=wait)
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Return a JSON value; raise ValueError for invalid JSON and for deeply nested values."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+def _mask_key(text: str) -> str:
+    """Return a text for a message: one line, without the key."""
+    if key := os.environ.get(KEY_VARIABLE):
+        text = text.replace(key, "***")
+    return clip(make_printable(text), _MESSAGE_WIDTH)
 
 
-def as_text(value: object) -> str:
-    """Return a text of JSON without white space around it; lone surrogates become U+FFFD.
+@dataclass(frozen=True)
+class Collection:
+    """Sources, and the endpoint that translates them."""
 
-    Raises TypeError unless the value is a text.
-    """
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
+    endpoint: Endpoint
+    sources: Sources
+
+    def plan_job(self, folder: Path, shard: Shard) -> Job:
+        """Return the job; raise UserError or DataError for unsuitable settings or sources."""
+        self.endpoint.check()
+        settings = {
+            "command": "collect candidates",
+            **self.sources.read_settings(),
+            **self.endpoint.settings,
+        }
+        name = self.sources.choose_name(self.endpoint.languages[0]) + SUFFIX
+        extent = Extent.of(
+            (pair.source for pair in self.sources.read_pairs()), self.endpoint.window
+        )
+        if not extent.lines:
+            raise UserError(f"{self.sources.origin}: is empty")
+        files, record = (folder / f"{name}{JSON_LINES}",), folder / f"{name}.json"
+        return Job(files, record, settings, extent, shard)
+
+    def make_windows(self, lines: range) -> Iterator[Window]:
+        """Yield the candidates of some sources; those before an error are yielded first."""
+        rows: list[str] = []
+        since = time.monotonic()
+
+        def take_window() -> Window:
+            window = Window(len(rows), ("".join(rows).encode(),))
+            rows.clear()
+            return window
+
+        try:
+            for row in self.collect(lines):
+                rows.append(f"{row.as_json()}\n")
+                if len(rows) == _WINDOW_LINES or time.monotonic() - since > _WINDOW_SECONDS:
+                    yield take_window()
+                    since = time.monotonic()
+        except (UserError, KeyboardInterrupt, SystemExit):
+            if rows:
+                yield take_window()
+            raise
+        if rows:
+            yield take_window()
+
+    def collect(self, lines: range) -> Iterator[SourceCandidates]:
+        """Yield the candidates of some sources; unusable sources have a problem."""
+        pairs = islice(self.sources.read_pairs(), lines.start, lines.stop)
+        texts, ahead = tee(pair.source for pair in pairs)
+        answers = self.endpoint.answer(
+            text.strip() for text in ahead if not find_source_fault(text)
+        )
+        for text in texts:
+            if reason := find_source_fault(text):
+                shown = text.encode(errors="replace").decode()
+                yield SourceCandidates(shown.strip(), problem=reason)
+            else:
+                yield next(answers)

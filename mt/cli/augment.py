@@ -13,8 +13,6 @@ from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.augment.candidate_filters import Selection
-    from mt.augment.collection import Collection
-    from mt.config.data import DataConfig
 
 
 def distill(
@@ -60,14 +58,6 @@ def distill(
             "--noise", help="Drop, mask and move words of the translations, for back-translation."
         ),
     ] = False,
-    lines: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="With a RUN: translate N diverse lines, chosen by the n-grams of its tokens.",
-        ),
-    ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Model of the endpoint.")
     ] = None,
@@ -81,10 +71,6 @@ def distill(
     temperature: Annotated[
         float | None,
         typer.Option(min=0, metavar="T", help="Temperature of the endpoint; default: 0."),
-    ] = None,
-    judge: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="With --from: run that scores the translations."),
     ] = None,
     allow: Annotated[
         list[str] | None,
@@ -105,35 +91,43 @@ def distill(
     checked = decoding_only(overrides)
     request = {"model": model, "prompt": prompt, "temperature": temperature}
     if origin is None:
-        _refuse({**request, "judge": judge, "allow": allow}, "--from")
+        _refuse({**request, "allow": allow}, "--from")
         run, sources = _expect(inputs, "RUN, and CONFIG or a text", 2, 2)
-        _distill_with_run(run, sources, out, n_best, noise, lines, shard, checked, device)
+        _distill_with_run(run, sources, out, n_best, noise, shard, checked, device)
         return
-    _refuse({"set": overrides, "noise": noise or None, "lines": lines}, "a RUN as the teacher")
+    _refuse({"set": overrides, "noise": noise or None}, "a RUN as the teacher")
     is_endpoint = "://" in origin
     config, *texts = _expect(inputs, "CONFIG", 1, 2 if is_endpoint else 1)
     data = load(config).data
-    from mt.augment.candidate_filters import Judge, Selection
+    from mt.augment.candidate_filters import Selection
 
     languages = (data.source_language, data.target_language)
-    judge_run = Judge(judge, device) if judge else None
-    selection = Selection(Path(origin), languages, judge_run, tuple(allow or ()))
+    selection = Selection(Path(origin), languages, tuple(allow or ()))
     if not is_endpoint:
         _refuse({**request, "shard": shard, "n-best": n_best if n_best > 1 else None}, "a URL")
         _select(selection, out)
         return
     selection.check()
-    from mt.augment.collection import Collection
     from mt.augment.distill import Sources
-    from mt.augment.endpoint import PROMPT, Endpoint
+    from mt.augment.endpoint import PROMPT, Collection, Endpoint
+    from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
 
     if model is None:
         raise UserError("--from URL: needs --model NAME, the model of the endpoint")
-    endpoint = Endpoint(origin, model, prompt or PROMPT, temperature or 0.0, n_best)
-    source: DataConfig | Path = texts[0] if texts else data
-    collection = Collection(endpoint, Sources(source), languages)
-    if collected := _collect(collection, selection, out, shard):
-        _select(collected, out)
+    endpoint = Endpoint(origin, model, languages, prompt or PROMPT, temperature or 0.0, n_best)
+    collection = Collection(endpoint, Sources(texts[0] if texts else data))
+    with chosen_shard(shard) as part:
+        job = collection.plan_job(out, part or Shard())
+        selection = replace(selection, candidates=job.files[0])
+        if not job.record.exists():  # before candidates are paid for
+            refuse_existing(selection.list_files(out))
+        result = complete(job, lambda: collection.make_windows)
+    if result is None:
+        return
+    if result.missing:
+        typer.echo("\n".join([*map(str, result.files), result.missing]))
+    else:
+        _select(selection, out)
 
 
 def _refuse(options: Mapping[str, object], requirement: str) -> None:
@@ -154,7 +148,6 @@ def _distill_with_run(
     out: Path,
     n_best: int,
     noise: bool,
-    lines: int | None,
     shard: str | None,
     overrides: Sequence[str],
     device: str,
@@ -167,7 +160,7 @@ def _distill_with_run(
         data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
         teacher = Teacher.read(run, overrides=overrides, device=device)
         given = NOISE if noise else None
-        distillation = Distillation(teacher, Sources(data), n_best, given, lines)
+        distillation = Distillation(teacher, Sources(data), n_best, given)
 
         def start() -> Make:
             assert teacher.translator  # loaded before a file is made
@@ -191,39 +184,12 @@ def _nothing_left(lines: int) -> UserError:
     return UserError(f"no pair is left of {lines:,} lines; the counts above have the reasons")
 
 
-def _collect(
-    collection: "Collection", selection: "Selection", out: Path, shard: str | None
-) -> "Selection | None":
-    """Collect candidates and return the selection from them; None if other shards are missing.
-
-    Raises UserError for files in the way of the selection, before candidates are paid for.
-    """
-    from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
-
-    with chosen_shard(shard) as part:
-        job = collection.plan_job(out, part or Shard())
-        selection = replace(selection, candidates=job.files[0])
-        if not job.record.exists():
-            refuse_existing(selection.list_files(out))
-        result = complete(job, lambda: collection.make_windows)
-    if result is None:
-        return None
-    if result.missing:
-        typer.echo("\n".join([*map(str, result.files), result.missing]))
-        return None
-    return selection
-
-
 def _select(selection: "Selection", out: Path) -> None:
     """Select pairs, and print the counts and the files written; raise UserError without a pair."""
     from mt.augment.candidate_filters import PAIRS
-    from mt.decoding.shards import Make, complete
+    from mt.decoding.shards import complete
 
-    def start() -> Make:
-        assert selection.norms  # learned before a file is made
-        return selection.make_windows
-
-    result = complete(selection.plan_job(out), start)
+    result = complete(selection.plan_job(out), lambda: selection.make_windows)
     assert result is not None, "one process does all"
     counts = sorted(result.record.counts.items(), key=lambda item: (-item[1], item[0]))
     rows = [("lines read", f"{result.record.lines:,}")]

@@ -1,23 +1,13 @@
 """Commands `mt evaluate` and `mt compare`."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mt.cli.options import (
-    AsJson,
-    DecodingOverrides,
-    Device,
-    GlossaryFile,
-    ReportFiles,
-    check_report_files,
-    decoding_only,
-    write_reports,
-)
+from mt.cli.options import AsJson, DecodingOverrides, Device, GlossaryFile, decoding_only
 from mt.errors import UserError
 
 References = Annotated[
@@ -39,7 +29,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="RUN|FILE",
-            help="Run folder, file of translations, or the .json passport of a score to verify.",
+            help="Run folder, or file of translations.",
         ),
     ],
     split: Annotated[
@@ -72,26 +62,14 @@ def evaluate(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Score a run or a file of translations, or verify a score.
+    """Score a run or a file of translations.
 
     A run with --sources alone translates them and projects their chrF from the confidence of lines.
     """
     tasks = {"--calibrate": calibrate, "--glossary": glossary}
     run_options = {"--split": split, "--set": overrides, **tasks}
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
-    texts = {"--references": references, "--sources": sources}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}
-    if target.suffix == ".json":
-        _refuse({**run_options, **file_options, **texts, **scoring, "--allow": allow}, "a passport")
-        from mt.evaluation.passport import check_passport
-
-        problems = check_passport(target)
-        for problem in problems:
-            typer.echo(f"FAIL: {problem}")
-        if problems:
-            raise typer.Exit(1)
-        typer.echo(f"{target}: all inputs are unchanged")
-        return
     is_run = target.is_dir() or not (references and target_language)
     if is_run and target.is_file():
         raise UserError(f"{target}: a file is scored with --references and --target-language")
@@ -145,7 +123,7 @@ def compare(
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="With runs: split; further splits only show scores."),
+        typer.Option(metavar="NAME", help="With runs: split; repeatable."),
     ] = None,
     references: References = None,
     target_language: Annotated[
@@ -167,33 +145,36 @@ def compare(
         typer.Option(
             metavar="N",
             min=100,
-            max=100_000,
+            max=10_000,
             help="Samples of the test; default: 1000, or 10,000 for randomization.",
         ),
     ] = None,
     allow: Allow = None,
-    output: ReportFiles = None,
+    as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Compare systems: significance, slices, most different sentences."""
-    from mt.compare.compare import CompareOptions
-    from mt.compare.compare import compare as compare_systems
-    from mt.compare.report import as_html, as_text
-    from mt.compare.systems import GivenTestSet
+    """Compare systems: scores, significance, scores by length."""
+    from mt.evaluation.compare import CompareOptions
+    from mt.evaluation.compare import compare as compare_systems
 
-    check_report_files(output or (), [*(systems or ()), *(references or ()), sources])
     options = CompareOptions(
         tuple(split or ()),
-        GivenTestSet(tuple(references or ()), sources, target_language, bleu_tokenizer),
-        metrics=tuple(metric or ()),
-        allow=tuple(allow or ()),
-        test=test,
-        samples=samples,
-        device=device,
+        tuple(references or ()),
+        sources,
+        target_language,
+        bleu_tokenizer,
+        tuple(metric or ()),
+        tuple(allow or ()),
+        test,
+        samples,
+        device,
     )
-    comparison = compare_systems(systems or (), options)
-    write_reports(output or (), comparison.as_record, partial(as_html, comparison))
-    typer.echo(as_text(comparison))
+    comparisons = compare_systems(systems or (), options)
+    if as_json:
+        records = [comparison.as_record() for comparison in comparisons]
+        typer.echo(dumps(records, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(comparison.as_text() for comparison in comparisons))
 
 
 def _refuse(options: Mapping[str, object], other: str) -> None:

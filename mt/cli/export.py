@@ -107,18 +107,20 @@ def import_(
     ] = None,
 ) -> None:
     """Import an OPUS-MT (Marian), M2M-100 or NLLB-200 model of Hugging Face as a run."""
-    from mt.export.hugging_face import model_type
+    from mt.export.hf_folder import model_type
 
     if (languages is None) != (sample is None):
         raise UserError("--languages and --sample go together: the tokens of the sample are kept")
+    if run.exists():
+        raise UserError(f"{run}: exists already; name a new folder")
     if model_type(path) == "marian":
-        from mt.export.marian_import import import_marian
+        from mt.export.marian import import_marian
 
         if languages:
             raise UserError("--languages is for M2M-100 and NLLB-200; leave it out")
         imported = import_marian(path, run, source=source_language, target=target_language)
     else:
-        from mt.export.m2m100_import import import_m2m100
+        from mt.export.m2m100 import import_m2m100
 
         imported = import_m2m100(
             path,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from mt.errors import UserError
-from mt.files import check_output_files, check_outputs, is_same, write_json, write_text
+from mt.files import check_outputs, is_same
 from mt.runs import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -57,16 +57,6 @@ ShardOption = Annotated[
     ),
 ]
 
-ReportFiles = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        writable=True,
-        help="Also write the report to FILE, .json or .html; repeatable.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -121,29 +111,6 @@ def _list_paths(value: object, metavar: str) -> Iterator[Path]:
         elif isinstance(item, str) and metavar == "KEY=VALUE":
             named = map(Path, re.split(r"[][, ]+", item.partition("=")[2]))
             yield from (path for path in named if path.is_file() or (path / CONFIG_FILE).is_file())
-
-
-def check_report_files(files: Sequence[Path], inputs: Sequence[Path | None]) -> None:
-    """Raise UserError for a report that would replace an input, or that cannot be written."""
-    from mt.tables import check_html_package
-
-    check_output_files(files, inputs)
-    for file in files:
-        if file.suffix not in {".json", ".html"}:
-            raise UserError(f"{file}: a report is a file .json or .html")
-        if file.suffix == ".html":
-            check_html_package()
-
-
-def write_reports(
-    files: Sequence[Path], record: Callable[[], object], page: Callable[[], str]
-) -> None:
-    """Write a report as JSON or as an HTML page, by the suffix of each file."""
-    for file in files:
-        if file.suffix == ".json":
-            write_json(file, record())
-        else:
-            write_text(file, page())
 
 
 def command_group(name: str, summary: str) -> typer.Typer:

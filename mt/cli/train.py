@@ -1,4 +1,4 @@
-"""Commands `mt init`, `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
+"""Commands `mt init`, `mt train`, `mt reproduce` and `mt average`."""
 
 import os
 import re
@@ -122,20 +122,6 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
     typer.echo(verdict.text)
     if not verdict.passed:
         raise typer.Exit(1)
-
-
-def ablate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Ablation, a YAML file.")],
-) -> None:
-    """Train a config with one change at a time, and compare the results.
-
-    The run folders are runs/ablation-NAME-OF-FILE/VARIANT-seedN.
-    """
-    from mt.recipes.ablation import format_scores, load_ablation, run_ablation
-
-    ablation = load_ablation(file)
-    scores = run_ablation(ablation, Path("runs") / f"ablation-{file.stem}")
-    typer.echo(format_scores(scores, ablation.split))
 
 
 def average(

@@ -91,3 +91,12 @@ class Section(BaseModel):
     def _broken_rules(self) -> Iterable[str]:
         """Return a message for each broken rule across the keys; subclasses override it."""
         return ()
+
+
+class TaggedSection(Section):
+    """Keys of the tokens that name a language or a kind of text."""
+
+    tag: TagText | None = None
+    """Token in front of each source line, one of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
+    target_tag: TagText | None = None
+    """First token of each target line or translation, a language of NLLB or M2M-100; null: none."""

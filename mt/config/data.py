@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from mt.config.base import LocalPath, Section, TagText
+from mt.config.base import LocalPath, Section, TaggedSection
 from mt.languages import describe_country
 
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
@@ -71,11 +71,9 @@ class CleaningConfig(Section):
     """Keep only the first of the pairs with the same text: both sides, or this one."""
 
 
-class PairSection(Section):
+class PairSection(TaggedSection):
     """Keys shared by corpora and held-out splits."""
 
-    format: str
-    """Format of the corpus."""
     sha256_source: Checksum = "unverified"
     """SHA-256 of the decompressed source side; `unverified` records it in the run folder."""
     sha256_target: Checksum = "unverified"
@@ -84,10 +82,6 @@ class PairSection(Section):
     """Language code of its source side; null: as `data.source_language`."""
     target_language: Language | None = None
     """Language code of its target side; null: as `data.target_language`."""
-    tag: TagText | None = None
-    """Token in front of each source line, one of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
-    target_tag: TagText | None = None
-    """Token in front of each target line, a language of NLLB or M2M-100; null: none."""
 
 
 class HeldOutSource(PairSection):
@@ -99,9 +93,8 @@ class HeldOutSource(PairSection):
     format: Literal["held_out"] = "held_out"
     """Held-out pairs, the default format if `held_out` is given."""
     held_out: Annotated[int, Field(ge=1, le=10**9)]
-    """Number of pairs; held-out splits take at most half of the distinct pairs of the corpora."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Seed of the choice, which does not depend on the order of the pairs."""
+    """Number of pairs; held-out splits take at most half of the distinct pairs of the corpora. The
+    choice depends on the name of the split and not on the order of the pairs."""
 
 
 class CorpusSource(PairSection):
@@ -131,7 +124,14 @@ class TextSource(CorpusSource):
             yield "needs `corpus`, or both `source` and `target`"
 
 
-class TsvSource(CorpusSource):
+class FileSource(CorpusSource):
+    """Keys shared by the formats of one file with both languages."""
+
+    path: Text
+    """Path or URL; plain, .gz, .xz, .zst or .bz2."""
+
+
+class TsvSource(FileSource):
     """One file with a pair per row in tab-separated columns.
 
     Quotation marks around cells are left out if all rows have them as in CSV, and a first line if
@@ -140,38 +140,33 @@ class TsvSource(CorpusSource):
 
     format: Literal["tsv"]
     """Tab-separated values."""
-    path: Text
-    """Path or URL; plain, .gz, .xz, .zst or .bz2."""
     columns: Annotated[tuple[Column, Column], Field(strict=False)] = (0, 1)
     """Columns of the source and the target side, from 0."""
 
 
-class ExchangeSource(CorpusSource):
-    """Keys shared by the exchange formats of translators, which mark the language of each text."""
-
-    path: Text
-    """Path or URL; plain, .gz, .xz, .zst or .bz2."""
-
-
-class TmxSource(ExchangeSource):
+class TmxSource(FileSource):
     """A translation memory; `en` also matches `EN` and `en-US`."""
 
     format: Literal["tmx"]
     """Translation Memory eXchange."""
 
 
-class XliffSource(ExchangeSource):
+class XliffSource(FileSource):
     """An XLIFF file of version 1.2 or 2, without the texts marked as untranslated."""
 
     format: Literal["xliff"]
     """XML Localization Interchange File Format."""
 
 
-class PoSource(ExchangeSource):
+class PoSource(FileSource):
     """A gettext file; its header names the language of the translations."""
 
     format: Literal["po"]
     """Gettext messages, without fuzzy and obsolete ones."""
+
+
+ExchangeSource = TmxSource | XliffSource | PoSource
+"""Exchange formats of translators, which mark the language of each text."""
 
 
 class RecordSource(CorpusSource):
@@ -181,36 +176,42 @@ class RecordSource(CorpusSource):
     """Fields of both sides, dots for nesting; null: `translation.<language>`."""
 
 
-class JsonlSource(RecordSource):
-    """A file with one JSON object per line."""
+class LocalSource(RecordSource):
+    """Keys shared by the formats with named fields on the disk."""
 
-    format: Literal["jsonl"]
-    """JSON lines."""
     path: LocalPath
-    """Path of the file."""
+    """Path of the file or folder."""
 
 
-class ParquetSource(RecordSource):
-    """A Parquet file."""
+class DatasetSource(RecordSource):
+    """Keys shared by the formats that `datasets` loads."""
 
-    format: Literal["parquet"]
-    """Parquet."""
-    path: LocalPath
-    """Path of the file."""
-
-
-class FolderSource(RecordSource):
-    """A local folder that `datasets` can load without a loading script."""
-
-    format: Literal["folder"]
-    """A dataset folder."""
-    path: LocalPath
-    """Path of the folder."""
     split: Text = "train"
     """Split of the dataset."""
 
 
-class HubSource(RecordSource):
+class JsonlSource(LocalSource):
+    """A file with one JSON object per line."""
+
+    format: Literal["jsonl"]
+    """JSON lines."""
+
+
+class ParquetSource(LocalSource):
+    """A Parquet file."""
+
+    format: Literal["parquet"]
+    """Parquet."""
+
+
+class FolderSource(LocalSource, DatasetSource):
+    """A local folder that `datasets` can load without a loading script."""
+
+    format: Literal["folder"]
+    """A dataset folder."""
+
+
+class HubSource(DatasetSource):
     """A dataset of the Hugging Face hub at a pinned commit, without a loading script."""
 
     format: Literal["hub"]
@@ -223,8 +224,6 @@ class HubSource(RecordSource):
     """Configuration of the dataset, if it has several."""
     folder: Text | None = None
     """Folder of the repository with the files, if the dataset does not describe it."""
-    split: Text = "train"
-    """Split of the dataset."""
 
 
 IMPLIED_FORMATS = {"corpora": "mixture", "held_out": "held_out"}
@@ -236,7 +235,7 @@ def _format_of(source: Any) -> str | None:
     if isinstance(source, dict):
         implied = (IMPLIED_FORMATS[key] for key in source if key in IMPLIED_FORMATS)
         return str(source.get("format", next(implied, "text")))
-    return str(source.format) if isinstance(source, PairSection | MixtureSource) else None
+    return getattr(source, "format", None)
 
 
 _Corpus = (

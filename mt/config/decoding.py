@@ -1,14 +1,14 @@
 """Configuration of the search for translations, and of their scores."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from mt.config.base import LocalPath, Section, TagText
+from mt.config.base import LocalPath, Section, TaggedSection
 
 
-class DecodingConfig(Section):
+class DecodingConfig(TaggedSection):
     """Search for translations; stored with the model as its default."""
 
     search: Literal["greedy", "beam", "sample", "auto"] = "beam"
@@ -21,12 +21,6 @@ class DecodingConfig(Section):
     """Divide log-probabilities by ((5 + length) / 6) ** alpha, by the length, or by nothing."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
     """Exponent alpha of `gnmt`."""
-    coverage_penalty: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
-    """Weight of GNMT's coverage penalty for source tokens with little attention; beam search."""
-    tag: TagText | None = None
-    """Token in front of each source line, one of the tokenizer's tags: `<2de>`; null: none."""
-    target_tag: TagText | None = None
-    """First token of each translation, a language of NLLB or M2M-100; null: none."""
     ensemble: Annotated[tuple[LocalPath, ...], Field(strict=False)] = ()
     """Further runs with the same tokenizer; the probabilities of all models are averaged."""
     adapter: LocalPath | None = None
@@ -40,18 +34,12 @@ class DecodingConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     """Seed of sampling; the draw also depends on the sentence."""
     mbr: Literal["chrf", "bleu"] | None = None
-    """Metric of minimum Bayes risk decoding; null: take the candidate with the best score."""
-    mbr_candidates: Annotated[int, Field(ge=2, le=1000)] = 16
-    """Number of candidates for `mbr`, from samples or the beam."""
+    """Metric of minimum Bayes risk decoding among 16 candidates; null: take the best score."""
     no_repeat_ngram: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Length of n-grams that must not occur twice in a translation; null: no limit."""
     repair: Literal["on", "off"] = "on"
     """Search again after loops, put back lost addresses, translate capitals in lower case, copy
     text without words."""
-    repetition_penalty: Annotated[float, Field(ge=1.0, le=100.0)] = 1.0
-    """Factor on the log-probability of tokens that are already in the translation; 1: off."""
-    min_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
-    """Shortest translation: this times the source tokens, end marks included."""
     max_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 1.0
     """Longest translation: this times the source tokens, plus `max_length_extra`."""
     max_length_extra: Annotated[int, Field(ge=1, le=10**6)] = 50
@@ -74,9 +62,11 @@ class DecodingConfig(Section):
         return self.batch_size or 64
 
 
-IN_TORCH = ("decoding.engine=torch", "decoding.quantization=none")
+MBR_CANDIDATES = 16
+"""Number of candidates for `decoding.mbr`, from samples or the beam."""
+PYTORCH_ONLY = ("decoding.engine=torch", "decoding.quantization=none")
 """Overrides for PyTorch as the only engine of a run."""
-ONE_SEARCH: dict[str, str] = {"repair": "off"}
+NO_REPAIR: dict[str, str] = {"repair": "off"}
 """Values of `DecodingConfig` without a second search."""
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
@@ -98,16 +88,6 @@ class Published(Section):
     """The stated part of the signature, such as `nrefs:1|case:mixed|tok:13a|text:plain`."""
     source: Annotated[str, Field(min_length=1)]
     """Publication, and where the score was read if elsewhere."""
-
-    @field_validator("protocol", mode="before")
-    @classmethod
-    def _refuse_mapping(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            raise ValueError(
-                "is one line of text, the stated part of a signature, such as "
-                "`nrefs:1|case:mixed|tok:13a|text:plain`"
-            )
-        return value
 
 
 class Band(Section):
@@ -143,13 +123,3 @@ class EvaluationConfig(Section):
     """Range of BLEU by test split; `make reproduce` fails outside it."""
     published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
     """Published scores, which `make reproduce` compares with."""
-    seed_tolerance: Bleu = 0.0
-    """Largest difference in BLEU to a published score that is attributed to the seed."""
-
-    @field_validator("bleu_tokenizer", mode="before")
-    @classmethod
-    def _refuse_sacrebleu_name(cls, value: Any) -> Any:
-        if isinstance(value, str) and value in MEANT_TOKENIZERS:
-            meant = MEANT_TOKENIZERS[value]
-            raise ValueError(f"`{value}` is not the name of a tokenizer; did you mean `{meant}`?")
-        return value

@@ -15,15 +15,23 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
-from mt.config.problems import config_error, fields, problems_in, sections_at
+from mt.config.problems import (
+    Document,
+    Keys,
+    Origin,
+    Problem,
+    fields,
+    problems_in,
+    sections_at,
+)
 from mt.config.root import Config
-from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
-from mt.errors import ConfigError, did_you_mean
-from mt.files import expand_home
+from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, escape_line, name_runs
+from mt.files import expand_home, read_bytes
 from mt.runs import (
     CONFIG_FILE,
     ENVIRONMENT_FILE,
@@ -42,6 +50,14 @@ _PATHS = {"source", "target", "path", "init_from", "from", "adapter", "ensemble"
 """Keys with paths of files and folders."""
 _LOCATION = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
 """Keys whose override clears `corpus`, which would otherwise take precedence."""
+_LARGEST_CONFIG = 1 << 20
+"""Bytes of the largest config that is read."""
+_MOST_VALUES = 10_000
+"""Keys and values of a config, with those that aliases repeat."""
+_TAG = "tag:yaml.org,2002:"
+_CONVERTED = {f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null")}
+# YAML 1.2 has no dates: ruamel's timestamps are text.
+_TEXT = {f"{_TAG}{kind}" for kind in ("str", "timestamp", "merge", "value")}
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool = False) -> Config:
@@ -88,10 +104,105 @@ def _with_found_paths(values: dict[str, Any], run: Path) -> dict[str, Any]:
             return value
         if expand_home(value).exists():
             return value
-        found = (place / value for place in places if (place / value).exists())
-        return str(next(found, value))
+        existing = (place / value for place in places if (place / value).exists())
+        return str(next(existing, value))
 
     return {name: find(name, value) for name, value in values.items()}
+
+
+def read_document(path: Path) -> Document:
+    """Read a YAML file; raise ConfigError, with the line, unless it holds one mapping."""
+    if path.is_dir():
+        inside = path / CONFIG_FILE
+        hint = f"; a config is in it, {inside}" if inside.is_file() else ""
+        raise ConfigError(f"{path}: is a folder, a config was expected{hint}")
+    try:
+        text = read_bytes(path, limit=_LARGEST_CONFIG, error=ConfigError).decode("utf-8-sig")
+        document = _read_yaml(text, str(path))
+    except FileNotFoundError:
+        names = [file.name for file in path.parent.glob("*.yaml")]
+        near = did_you_mean(path.name, names) or (
+            "" if path.suffix else name_runs(path.parent, CONFIG_FILE)
+        )
+        raise ConfigError(f"{path}: no such file{near}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not valid UTF-8; convert it with iconv") from None
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"{place}: not valid YAML: {_reason(error)}") from None
+    if not isinstance(document.values, dict):
+        raise ConfigError(f"{path}: the file has no keys; a config has lines such as `seed: 1`")
+    return replace(document, origins={(): Origin(0, str(path)), **document.origins})
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of a YAML fragment; raise ValueError if it is not valid."""
+    try:
+        document = _read_yaml(text, "value")
+    except YAMLError as error:
+        raise ValueError(_reason(error)) from None
+    if document.problems:
+        raise ValueError(document.problems[0].text)
+    return document.values
+
+
+def _reason(error: YAMLError) -> str:
+    return str(getattr(error, "problem", None) or str(error).splitlines()[0])
+
+
+def _read_yaml(text: str, label: str) -> Document:
+    """Return the value of YAML text, with the line of each key and the problems of the values.
+
+    Raises YAMLError for invalid YAML, and if aliases make the value too large or endless.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    origins: dict[Keys, Origin] = {}
+    problems: list[Problem] = []
+    values_read = 0
+
+    def origin_of(node: Node) -> Origin:
+        line = node.start_mark.line + 1
+        return Origin(line, f"{label}:{line}")
+
+    def read(node: Node, keys: Keys) -> Any:
+        nonlocal values_read
+        values_read += 1
+        if values_read > _MOST_VALUES:
+            raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
+        if isinstance(node, SequenceNode):
+            return [read(item, (*keys, str(index))) for index, item in enumerate(node.value)]
+        if isinstance(node, MappingNode):
+            values: dict[str, Any] = {}
+            for key_node, value_node in node.value:
+                key = str(key_node.value)  # keys are always text
+                path = (*keys, key)
+                if not isinstance(key_node, ScalarNode):
+                    text = "a key must be a single word"
+                    problems.append(Problem(origin_of(key_node), keys, text))
+                elif key in values:
+                    text = f"given twice, first on line {origins[path].order}"
+                    problems.append(Problem(origin_of(key_node), path, text))
+                else:
+                    origins[path] = origin_of(key_node)
+                    values[key] = read(value_node, path)
+            return values
+        if node.tag in _TEXT:
+            return str(node.value)
+        if node.tag in _CONVERTED:
+            with suppress(ValueError, KeyError):
+                return yaml.constructor.construct_object(node)
+        text = f"`{node.value}` does not fit the tag `{node.tag}`"
+        problems.append(Problem(origin_of(node), keys, text))
+        return None
+
+    try:
+        root = yaml.compose(text)
+        value = None if root is None else read(root, ())
+    except RecursionError:
+        raise YAMLError("nested too deeply, or an alias inside its own value") from None
+    return Document(value, origins, tuple(problems))
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
@@ -170,7 +281,12 @@ def validate_document(section: type[S], document: Document, *, file: str) -> S:
     except ValidationError as error:
         problems += problems_in(error, section, document)
     if problems:
-        raise config_error(problems, file=file)
+        ordered = sorted(problems, key=lambda problem: problem.origin)
+        lines = [escape_line(str(problem)) for problem in ordered]
+        if len(lines) == 1:
+            raise ConfigError(lines[0])
+        heading = ": ".join(filter(None, [file, f"{len(lines)} problems"]))
+        raise ConfigProblemsError("\n".join([heading, *lines]))
     return values
 
 
@@ -188,31 +304,28 @@ def _with_override(document: Document, override: str) -> Document:
         raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
     order = 1 + max((origin.order for origin in document.origins.values()), default=0)
     origin = Origin(order, f"--set {key}")
-    single = _single_value_in_path(document.values, keys)
-    if single:
-        problem = Problem(origin, keys, f"unknown; `{'.'.join(single)}` is a single value")
-        return replace(document, problems=(*document.problems, problem))
+    values, here = document.values, document.values
+    for depth, name in enumerate(keys[:-1], 1):
+        here = here.get(name)
+        if here is None:
+            break
+        if not isinstance(here, dict):
+            single = ".".join(keys[:depth])
+            problem = Problem(origin, keys, f"unknown; `{single}` is a single value")
+            return replace(document, problems=(*document.problems, problem))
+    if keys == _PRESET:
+        values = {**values, "model": {}}
+    values = _with_value(values, keys, value)
+    if keys[0] == "data" and keys[-1] in _LOCATION and isinstance(value, str):
+        source = reduce(lambda section, name: section[name], keys[:-1], values)
+        if source.get("corpus") is not None:
+            values = _with_value(values, (*keys[:-1], "corpus"), None)
     replaced = keys[:1] if keys == _PRESET else keys
-    others = {
-        path: place for path, place in document.origins.items() if path[: len(replaced)] != replaced
-    }
-    opened = {keys[:depth]: origin for depth in range(1, len(keys))}
-    values = {**document.values, "model": {}} if keys == _PRESET else document.values
-    return replace(
-        document,
-        values=_without_corpus(_with_value(values, keys, value), keys),
-        origins={**opened, **others, keys: origin},
-    )
-
-
-def _single_value_in_path(values: dict[str, Any], keys: Keys) -> Keys | None:
-    """Return the path of the first value on the way to `keys` that is not a section."""
-    here: Any = values
-    for depth, key in enumerate(keys):
-        if here is not None and not isinstance(here, dict):
-            return keys[:depth]
-        here = (here or {}).get(key)
-    return None
+    origins = {keys[:depth]: origin for depth in range(1, len(keys))}
+    for path, earlier in document.origins.items():
+        if path[: len(replaced)] != replaced:
+            origins[path] = earlier
+    return replace(document, values=values, origins={**origins, keys: origin})
 
 
 def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str, Any]:
@@ -220,16 +333,6 @@ def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str
     if len(keys) == 1:
         return {**here, keys[0]: value}
     return {**here, keys[0]: _with_value(here.get(keys[0]), keys[1:], value)}
-
-
-def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:
-    """Clear `corpus` in a source for which `keys` names a file or dataset."""
-    if keys[0] != "data" or keys[-1] not in _LOCATION:
-        return values
-    source: dict[str, Any] = reduce(lambda here, key: here[key], keys[:-1], values)
-    if not isinstance(source[keys[-1]], str) or source.get("corpus") is None:
-        return values
-    return _with_value(values, (*keys[:-1], "corpus"), None)
 
 
 def json_schema() -> str:

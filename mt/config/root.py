@@ -94,8 +94,8 @@ class Config(Section):
 
     def split_tags(self, name: str) -> dict[str, str | None]:
         """Return the tags of `valid` or a test split, by key."""
-        own, default = self.data.split(name), self.decoding
-        return {key: getattr(own, key, None) or getattr(default, key) for key in TAG_KEYS}
+        split, default = self.data.split(name), self.decoding
+        return {key: getattr(split, key, None) or getattr(default, key) for key in TAG_KEYS}
 
     def tags_to_choose(self) -> dict[TagKey, dict[str | None, tuple[Direction, ...]]]:
         """Return the needed tags, by key, of each key that `decoding` does not set."""
@@ -136,25 +136,23 @@ class Config(Section):
                 "`training.r_drop` compares two passes with different dropout, but dropout is off: "
                 "set `model.dropout` above 0"
             )
-        if self.training.guided_alignment:
-            yield from self._broken_guided_alignment()
-        yield from self._missing_tags()
-        yield from self._partly_frozen_matrix()
-        yield from self._missing_splits()
-
-    def _broken_guided_alignment(self) -> Iterator[str]:
-        training = self.training
         excluded = {
-            "training.r_drop": training.r_drop > 0,
-            "training.compile: on": training.compile == "on",
-            "training.recompute: on": training.recompute == "on",
+            "training.r_drop": self.training.r_drop > 0,
+            "training.compile: on": self.training.compile == "on",
+            "training.recompute: on": self.training.recompute == "on",
         }
         for setting, is_used in excluded.items():
-            if is_used:
+            if is_used and self.training.guided_alignment:
                 yield f"`training.guided_alignment` does not work with `{setting}`: choose one"
-
-    def _missing_splits(self) -> Iterator[str]:
-        """Yield a message for each unknown split named in `evaluation`."""
+        yield from self._missing_tags()
+        tied = self.model.tie_embeddings
+        shared = [*_TIED_PARTS[tied]]
+        frozen = [part for part in shared if part in self.training.freeze]
+        if frozen and frozen != shared and not self.model.is_open("tie_embeddings"):
+            yield (
+                f"`training.freeze` names {listed(frozen)}, but `model.tie_embeddings: {tied}` "
+                f"makes one matrix of {listed(shared)}: freeze all of them, or none"
+            )
         splits = self.data.split_names()
         for name in self.evaluation.expected:
             if name not in splits:
@@ -179,13 +177,3 @@ class Config(Section):
                 yield f"`{place}.{key}` is `{tag}`, which `tokenizer.tags` does not reserve{near}"
         for name in sorted({"<pad>", "<unk>"} & {*self.tokenizer.tags}):
             yield f"`tokenizer.tags`: `{name}` is a special token already"
-
-    def _partly_frozen_matrix(self) -> Iterator[str]:
-        tied = self.model.tie_embeddings
-        shared = [*_TIED_PARTS[tied]]
-        frozen = [part for part in shared if part in self.training.freeze]
-        if frozen and frozen != shared and not self.model.is_open("tie_embeddings"):
-            yield (
-                f"`training.freeze` names {listed(frozen)}, but `model.tie_embeddings: {tied}` "
-                f"makes one matrix of {listed(shared)}: freeze all of them, or none"
-            )

@@ -12,22 +12,10 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Duration = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$")]
 """A time: a number and `s`, `m`, `h` or `d`, such as `30m` or `1.5h`."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LORA_SCALE = 2.0
+"""Factor of the product of the matrices of `training.lora`."""
 Part = Literal["source_embedding", "target_embedding", "output", "encoder", "decoder"]
 Parts = Annotated[tuple[Part, ...], Field(strict=False)]
-
-
-class LoraConfig(Section):
-    """Small matrices beside those of encoder and decoder, trained in their place (LoRA)."""
-
-    rank: Count = 16
-    """Inner width of the product of two matrices."""
-    alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
-    """Factor of the product, divided by `rank`; null: twice the rank."""
-
-    @property
-    def scale(self) -> float:
-        """Factor of the product of the two matrices."""
-        return 2.0 if self.alpha is None else self.alpha / self.rank
 
 
 class TrainingConfig(Section):
@@ -73,8 +61,9 @@ class TrainingConfig(Section):
     """Update at which `cosine` and `linear` reach a learning rate of 0."""
     freeze: Parts = ()
     """Parts of the model that keep their initial weights; a stack includes its norms."""
-    lora: LoraConfig | None = None
-    """Train low-rank matrices only (`{rank: 16}`); embeddings too with new tokens or tags."""
+    lora: Count | None = None
+    """Train only small matrices beside those of encoder and decoder (LoRA), of this rank, such as
+    16; embeddings too with new tokens or tags."""
     recompute: Literal["on", "off"] = "off"
     """Keep only the input of each layer for the backward pass, and compute the layer again."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0), Automatic] = 0.1
@@ -133,7 +122,18 @@ class TrainingConfig(Section):
                 "training has no end: set `training.max_updates`, `training.max_epochs` "
                 "or `training.patience`"
             )
-        yield from self._broken_start()
+        if self.init_from is None:
+            if self.lora:
+                yield "`training.lora` adapts a finished run: name it in `training.init_from`"
+            if self.init_tags:
+                yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
+        for key in ("init_embeddings", "init_sublayers"):
+            value = getattr(self, key)
+            if value != "random" and self.init_from is not None:
+                yield (
+                    f"`training.{key}: {value}` is for new weights, but `training.init_from` "
+                    "names a run: choose one"
+                )
         if self.lora and self.freeze:
             yield "`training.lora` freezes all other weights: leave out `training.freeze`"
         if self.precision == "pure_bf16":
@@ -149,20 +149,6 @@ class TrainingConfig(Section):
             yield "`training.freeze` names every part: no weight is left to train"
         if self.schedule in {"cosine", "linear"}:
             yield from self._broken_decay()
-
-    def _broken_start(self) -> Iterator[str]:
-        if self.init_from is None:
-            if self.lora:
-                yield "`training.lora` adapts a finished run: name it in `training.init_from`"
-            if self.init_tags:
-                yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
-            return
-        for key in ("init_embeddings", "init_sublayers"):
-            if (value := getattr(self, key)) != "random":
-                yield (
-                    f"`training.{key}: {value}` is for new weights, but `training.init_from` "
-                    "names a run: choose one"
-                )
 
     def _broken_decay(self) -> Iterator[str]:
         name, last = f"`training.schedule: {self.schedule}`", self.decay_updates

@@ -68,10 +68,15 @@ class Augmentation:
         kinds = np.searchsorted(np.cumsum(astuple(self)), random.random(count), side="right")
         rows = np.flatnonzero(kinds < len(names))
         seeds = random.integers(1 << 62, size=len(rows)).tolist()
-        pairs = [
-            _change_row(chunk, tokenizer, row, names[kinds[row]], Random(row_seed))
-            for row, row_seed in zip(rows.tolist(), seeds, strict=True)
-        ]
+        pairs = []
+        for row, row_seed in zip(rows.tolist(), seeds, strict=True):
+            kind, draws = names[kinds[row]], Random(row_seed)
+            last = row + (draws.randint(2, _MOST_JOINED) if kind == "joined_pairs" else 1)
+            changed = range(row, min(last, count))
+            sources = [tokenizer.decode_source(chunk.source[n].tolist()) for n in changed]
+            targets = [tokenizer.decode_target(chunk.target[n].tolist()) for n in changed]
+            pair = SentencePair(_join_sentences(sources), _join_sentences(targets))
+            pairs.append(CHANGES[kind](pair, draws) if kind in CHANGES else pair)
         encoded = tokenizer.encode_source([pair.source for pair in pairs])
         end: Literal[0, -1] = -1 if tokenizer.tag_is_last else 0
         source = _tag_like(chunk.source.take(rows), encoded, tokenizer.source, end)
@@ -99,28 +104,10 @@ def _tag_like(
     return Rows.of(encoded)
 
 
-def _change_row(
-    chunk: Chunk, tokenizer: Tokenizer, row: int, kind: str, random: Random
-) -> SentencePair:
-    """Return the text of a row after a change, or of several rows if the change joins them."""
-    last = row + (random.randint(2, _MOST_JOINED) if kind == "joined_pairs" else 1)
-    pairs = [
-        SentencePair(
-            tokenizer.decode_source(chunk.source[index].tolist()),
-            tokenizer.decode_target(chunk.target[index].tolist()),
-        )
-        for index in range(row, min(last, len(chunk.source)))
-    ]
-    if kind == "joined_pairs":
-        return SentencePair(
-            _join_sentences([pair.source for pair in pairs]),
-            _join_sentences([pair.target for pair in pairs]),
-        )
-    return CHANGES[kind](pairs[0], random)
-
-
 def _join_sentences(texts: list[str]) -> str:
     """Join sentences as `joiner_of` does for their language, which their letters show."""
+    if len(texts) == 1:
+        return texts[0]
     letters = [letter for text in texts for letter in text if letter.isalpha()]
     wide = [c for c in letters if is_unspaced(c) and unicodedata.east_asian_width(c) in "WF"]
     return ("" if 3 * len(wide) > len(letters) else " ").join(texts)

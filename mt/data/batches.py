@@ -46,21 +46,22 @@ def plan_updates(
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
     total = int(lengths[:, TARGET].sum(dtype=np.int64))
     count = max(1, round(total / target_tokens_per_update))
-    each = min(max(target_tokens_per_update // _RUN_TOKENS, 1), _MOST_RUNS)
-    order = _snake(lengths, strips=max(1, round((count * each) ** 0.5)), random=random)
-    runs = _cut_evenly(order, lengths[order, TARGET], parts=count * each)
-    groups = np.array_split(_interleave(len(runs), random), count)
-    updates = ([runs[index] for index in group if len(runs[index])] for group in groups)
-    return [update for update in updates if update]
-
-
-def _interleave(count: int, random: np.random.Generator) -> Indices:
-    """Return the indices of `count` runs in rounds: one of each quarter of them, shuffled."""
+    runs_per_update = min(max(target_tokens_per_update // _RUN_TOKENS, 1), _MOST_RUNS)
+    strips = max(1, round((count * runs_per_update) ** 0.5))
+    order = _snake(lengths, strips=strips, random=random)
+    # Cut where the running sum of the tokens is nearest to a multiple of their share.
+    tokens = lengths[order, TARGET]
+    middles = np.cumsum(tokens, dtype=np.int64) - tokens / 2
+    parts = count * runs_per_update
+    runs = np.split(order, np.searchsorted(middles, np.arange(1, parts) * (total / parts)))
+    # Runs in rounds: one of each quarter of them, shuffled.
     places = [
         random.permutation(len(quarter)) + random.random(len(quarter))
-        for quarter in np.array_split(np.arange(count), _MOST_RUNS)
+        for quarter in np.array_split(np.arange(parts), _MOST_RUNS)
     ]
-    return np.argsort(np.concatenate(places))
+    groups = np.array_split(np.argsort(np.concatenate(places)), count)
+    updates = ([runs[index] for index in group if len(runs[index])] for group in groups)
+    return [update for update in updates if update]
 
 
 def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Indices:
@@ -77,13 +78,6 @@ def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Ind
     upwards = (strip + random.integers(2)) % 2 == 0
     source = lengths[order, SOURCE]
     return order[np.lexsort((np.where(upwards, source, -source), strip))]
-
-
-def _cut_evenly(order: Indices, tokens: Counts, *, parts: int) -> list[Indices]:
-    """Cut where the running sum of `tokens` is nearest to a multiple of total / `parts`."""
-    middles = np.cumsum(tokens, dtype=np.int64) - tokens / 2
-    shares = np.arange(1, parts) * (tokens.sum(dtype=np.int64) / parts)
-    return np.split(order, np.searchsorted(middles, shares))
 
 
 def split_update(
@@ -199,11 +193,11 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""
         # A copy from pageable memory must end before that memory is reused.
-        return self._each(lambda ids: ids.to(device, non_blocking=ids.is_pinned()))
+        return self._changed(lambda ids: ids.to(device, non_blocking=ids.is_pinned()))
 
     def pinned(self) -> "Batch":
         """Return the batch in pinned memory, for asynchronous copies to a GPU."""
-        return self._each(Tensor.pin_memory)
+        return self._changed(Tensor.pin_memory)
 
     def halves(self) -> "tuple[Batch, Batch]":
         """Return the first and the second half of the rows, each without superfluous padding."""
@@ -211,7 +205,10 @@ class Batch:
         return self._rows(slice(middle)), self._rows(slice(middle, None))
 
     def _rows(self, rows: slice) -> "Batch":
-        source, target_out = (_narrowed(ids[rows]) for ids in (self.source, self.target_out))
+        source, target_out = (
+            ids[rows, : int((ids[rows] != PAD).sum(dim=1).max())]
+            for ids in (self.source, self.target_out)
+        )
         real = torch.nonzero(target_out.flatten() != PAD).flatten()
         return Batch(
             source=source,
@@ -227,7 +224,7 @@ class Batch:
         """Return the batch without labels; its loss and gradients are zero."""
         return replace(self, real=self.real[:0], source_tokens=0, target_tokens=0)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         return replace(
             self,
             source=change(self.source),
@@ -256,11 +253,6 @@ def collate(examples: Sequence[Example]) -> Batch:
         target_tokens=sum(len(example.target) for example in examples),
         index=torch.tensor([example.index for example in examples], dtype=torch.int64),
     )
-
-
-def _narrowed(ids: Tensor) -> Tensor:
-    """Return ids [B S] without the last columns that are PAD in all rows."""
-    return ids[:, : int((ids != PAD).sum(dim=1).max())]
 
 
 def _padded(rows: Sequence[NDArray[np.integer]]) -> Tensor:

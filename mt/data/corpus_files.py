@@ -22,7 +22,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -36,7 +36,6 @@ from mt.files import replace_file, require_regular_file
 _CONVERT = "convert the file first, for example with `iconv -f %s -t UTF-8`"
 CHUNK_BYTES = LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a text, and characters of the longest segment of other formats."""
-_Decompress = Callable[[BinaryIO], Iterator[bytes]]
 _logger = logging.getLogger(__name__)
 
 
@@ -92,7 +91,17 @@ class LineReader:
             block = block.removeprefix(codecs.BOM_UTF8)
         # Only the first line of a block can be longer than a chunk of the file.
         if block.find(b"\n", 0, LONGEST_LINE + 1) < 0 or len(block) > 2 * LONGEST_LINE:
-            block = b"\n".join(map(self._limit, block.split(b"\n"), count(self._lines + 1)))
+            raw = block.split(b"\n")
+            for index in range(len(raw)):
+                if len(raw[index]) > LONGEST_LINE:
+                    number = self._lines + index + 1
+                    if self._long_line is None:
+                        raise DataError(
+                            f"{self.path}: line {number} has more than {LONGEST_LINE:,} bytes"
+                        )
+                    self._long_lines.append(number)
+                    raw[index] = self._long_line.encode()
+            block = b"\n".join(raw)
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
@@ -109,14 +118,6 @@ class LineReader:
         lines.pop()  # the empty string after the last newline
         self._lines += len(lines)
         return lines
-
-    def _limit(self, line: bytes, line_number: int) -> bytes:
-        if len(line) <= LONGEST_LINE:
-            return line
-        if self._long_line is None:
-            raise DataError(f"{self.path}: line {line_number} has more than {LONGEST_LINE:,} bytes")
-        self._long_lines.append(line_number)
-        return self._long_line.encode()
 
 
 @functools.cache
@@ -158,16 +159,19 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
     Raises `DataError` if the compressed file is damaged, and for content that is never text.
     """
-    decompress: _Decompress = _DECOMPRESSORS.get(path.suffix.lower(), _plain)
+    suffix = path.suffix.lower()
     with path.open("rb") as file:
         try:
-            chunks = decompress(file)
+            opened = _DECOMPRESSORS[suffix](file) if suffix in _DECOMPRESSORS else file
+            chunks = _read_zstd(file) if suffix == ".zst" else _read_file(opened)
             if first := next(chunks, b""):
                 check_content(first, path)
                 yield first
             del first  # a megabyte
             yield from chunks
-        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        except (zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the disk
+                raise
             raise DataError(f"{path}: the compressed file is damaged ({error})") from error
 
 
@@ -230,24 +234,9 @@ _MAGIC = {
 """First bytes of binary formats; text does not begin with them."""
 
 
-def _plain(file: Any) -> Iterator[bytes]:
+def _read_file(file: Any) -> Iterator[bytes]:
     while chunk := file.read(CHUNK_BYTES):
         yield chunk
-
-
-def _xz(file: BinaryIO) -> Iterator[bytes]:
-    with lzma.open(file) as stream:
-        yield from _plain(stream)
-
-
-def _bz2(file: BinaryIO) -> Iterator[bytes]:
-    try:
-        with bz2.open(file) as stream:
-            yield from _plain(stream)
-    except OSError as error:
-        if error.errno is not None:  # of the disk
-            raise
-        raise EOFError(str(error)) from error
 
 
 def _import_zstandard() -> Any:
@@ -258,7 +247,7 @@ def _import_zstandard() -> Any:
     return zstandard
 
 
-def _zst(file: BinaryIO) -> Iterator[bytes]:
+def _read_zstd(file: BinaryIO) -> Iterator[bytes]:
     zstandard = _import_zstandard()
     # The stream reader of zstandard accepts a truncated file, so frames are read one by one.
     frame = None
@@ -277,11 +266,10 @@ def _zst(file: BinaryIO) -> Iterator[bytes]:
         raise EOFError("the file ends inside a frame")
 
 
-_DECOMPRESSORS: dict[str, _Decompress] = {
-    ".gz": lambda file: _plain(gzip.GzipFile(fileobj=file)),
-    ".xz": _xz,
-    ".zst": _zst,
-    ".bz2": _bz2,
+_DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
 }
 _COMPRESSORS: dict[str, Callable[[Any], Any]] = {
     # Without the name and time that gzip records.
@@ -290,7 +278,7 @@ _COMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".zst": lambda file: _import_zstandard().ZstdCompressor().stream_writer(file),
     ".bz2": functools.partial(bz2.BZ2File, mode="wb"),
 }
-COMPRESSED = frozenset(_DECOMPRESSORS)
+COMPRESSED = frozenset(_COMPRESSORS)
 """Suffixes of compressed files that are read and written."""
 
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,11 +42,10 @@ MIN_SCRIPT_SHARE = 0.3
 
 _BLANK = re.compile("[\\s\x00\xad\u200b-\u200f\u2060-\u2064\ufeff]*")
 _NO_WORDS = {"true", "false", "null", "none", "nan", "n/a", "inf"}
-_SEVERAL_NUMBERS = re.compile(r"\d\D+\d")
 _METADATA = re.compile(r"\d|[@/\\_=]|\w\.\w")
 """Digits, and marks of addresses, paths and names of files and variables."""
 _LONGEST_CODE = len("zho_Hant-TW")
-_LOST = re.compile("\ufffd|锟斤拷")
+_LOST = "\ufffd", "锟斤拷"
 """U+FFFD, and two of them read as GBK."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _MARKUP = re.compile(
@@ -58,8 +56,7 @@ _ESCAPES = re.compile(
     r"-[LR][RSC]B-|&(?:apos|quot|#39|#91|#93|#124);|@[-/,.]@|``\s|\s''(?:\s|$)"
     r"|\w (?:n't|'(?:s|m|re|ve|ll|d)|n 't|'t)(?= |$)"
 )
-_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)(?:[.,?!;:](?= |$)|[。、，．！？；：])")
-_FRENCH_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)[.,](?= |$)")
+_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)([.,?!;:](?= |$)|[。、，．！？；：])")
 """Punctuation after a word, and the space before it."""
 _IDEOGRAPHIC = letters_in("Han", "Kana")
 _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
@@ -72,14 +69,10 @@ _UNLIKELY = 0.01
 """Probability of the expected language below which a text is in another one."""
 NO_LANGUAGE = "zxx"
 """Label of the identifier for text without words."""
-HELD_OUT = "held_out"
-"""Name of the filter that removes pairs with a text of a held-out split; it comes first."""
 _RULES = 2
 """Part of the fingerprint; raised whenever the same config would clean differently."""
 Filter = Callable[[SentencePair], bool]
 """Returns True for a pair to remove."""
-_FIRST_SLOTS = 1 << 10
-_FREE = 0
 
 
 def is_blank(text: str) -> bool:
@@ -94,7 +87,7 @@ def is_metadata(text: str) -> bool:
     """
     cell = text.strip()
     letters, digits = sum(map(str.isalpha, cell)), sum(map(str.isdigit, cell))
-    if letters <= digits and (not letters or " " not in cell or _SEVERAL_NUMBERS.search(cell)):
+    if letters <= digits and (not letters or " " not in cell or re.search(r"\d\D+\d", cell)):
         return True
     if cell.lower() in _NO_WORDS:
         return True
@@ -137,8 +130,10 @@ def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_S
 
 def has_mojibake(text: str) -> bool:
     """Return True for U+FFFD, and for UTF-8 decoded as Latin-1, Windows-1252 or the like."""
+    if text.isascii():
+        return False
     # U+0085 alone is a line end.
-    return not text.isascii() and bool(_LOST.search(text) or is_bad(text.replace("\x85", " ")))
+    return any(lost in text for lost in _LOST) or bool(is_bad(text.replace("\x85", " ")))
 
 
 def holds_tokens(text: str) -> bool:
@@ -155,8 +150,8 @@ def looks_tokenized(text: str, language: str) -> bool:
     """
     if _ESCAPES.search(text):
         return True
-    french = base_language(language) == "fr"
-    spaces = (_FRENCH_MARK if french else _MARK).findall(text)
+    counted = ".," if base_language(language) == "fr" else ".,?!;:。、，．！？；："
+    spaces = [space for space, mark in _MARK.findall(text) if mark in counted]
     if spaces.count(" ") > spaces.count(""):
         return True
     gaps = 0 if text.isascii() else len(_GAP.findall(text))
@@ -168,11 +163,6 @@ def looks_tokenized(text: str, language: str) -> bool:
 def has_control_characters(text: str) -> bool:
     """Return True for control characters other than tab, and for U+2028 and U+2029."""
     return _CONTROL.search(text) is not None
-
-
-def without_control_characters(text: str) -> str:
-    """Remove the characters of `has_control_characters`; line ends such as U+2028 become spaces."""
-    return _CONTROL.sub(lambda match: " " if match[0].isspace() else "", text)
 
 
 def has_markup(text: str) -> bool:
@@ -271,45 +261,6 @@ def hash_pair(pair: SentencePair) -> tuple[int, int]:
     return hash_text(normalized(pair.source)), hash_text(normalized(pair.target))
 
 
-class SeenTexts:
-    """Set of 64-bit hashes of texts: an open hash table with linear probing.
-
-    It takes 12 to 24 bytes a text, and 1.5 times as much while it grows.
-    """
-
-    def __init__(self) -> None:
-        self._slots = array("Q", [_FREE]) * _FIRST_SLOTS
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, text: str) -> bool:
-        """Add a text; return True if it is new."""
-        hashed = hash_text(text)
-        slot = _slot(self._slots, hashed)
-        if self._slots[slot] == hashed:
-            return False
-        self._slots[slot] = hashed
-        self._count += 1
-        if 3 * self._count > 2 * len(self._slots):
-            grown = array("Q", [_FREE]) * (2 * len(self._slots))
-            for hashed in self._slots:
-                if hashed != _FREE:
-                    grown[_slot(grown, hashed)] = hashed
-            self._slots = grown
-        return True
-
-
-def _slot(slots: "array[int]", hashed: int) -> int:
-    """Return the slot of a hash, or the free slot for it."""
-    last = len(slots) - 1  # a power of two less one
-    slot = hashed & last
-    while slots[slot] not in {_FREE, hashed}:
-        slot = (slot + 1) & last
-    return slot
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
     """Cleaned pair, and the filter that removes it."""
@@ -324,8 +275,8 @@ class JudgedPair:
 class Cleaning:
     """Cleaning of a stream of pairs, in order, the same in every pass.
 
-    Only `duplicates` needs memory for the corpus, 12 to 24 bytes a pair; `overlap` and held-out
-    splits need about 100 bytes for each validation and test pair.
+    Only `duplicates` needs memory for the corpus, about 100 bytes a pair; `overlap` and held-out
+    splits need as much for each text of a validation or test pair.
     """
 
     settings: CleaningConfig
@@ -340,11 +291,52 @@ class Cleaning:
         """True if a key of `data.cleaning` is set, or a split is held out."""
         return self.settings != CleaningConfig() or bool(self.held_out)
 
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """Names of the filters in use, in order of application."""
-        names = tuple(name for name in FILTERS if _is_on(self.settings, name))
-        return (HELD_OUT, *names) if self.held_out else names
+    def make_filters(self) -> dict[str, Filter]:
+        """Return the filters in use by name, in order of application; none has seen a pair."""
+        settings, (source, target) = self.settings, self.direction
+        form = OVERLAP[settings.overlap or "exact"]
+        part = DUPLICATES[settings.duplicates or "pair"]
+        seen = set[int]()
+
+        def on_a_side(check: Callable[[str], bool]) -> Filter:
+            return lambda pair: check(pair.source) or check(pair.target)
+
+        def by_language(check: Callable[[str, str], bool]) -> Filter:
+            return lambda pair: check(pair.source, source) or check(pair.target, target)
+
+        def is_repeated(pair: SentencePair) -> bool:
+            before = len(seen)
+            seen.add(hash_text(part(pair)))
+            return len(seen) == before
+
+        filters: dict[str, Filter] = {
+            "held_out": lambda pair: not self.held_out_texts.isdisjoint(hash_pair(pair)),
+            "identical_sides": lambda pair: has_identical_sides(pair.source, pair.target),
+            "min_characters": on_a_side(
+                lambda text: len(text.strip()) < (settings.min_characters or 0)
+            ),
+            "max_characters": on_a_side(
+                lambda text: len(text.strip()) > (settings.max_characters or 0)
+            ),
+            "max_length_ratio": lambda pair: (
+                length_ratio(pair.source, pair.target) > (settings.max_length_ratio or 0)
+            ),
+            "wrong_script": by_language(in_wrong_script),
+            "mojibake": on_a_side(has_mojibake),
+            "tokens": on_a_side(holds_tokens),
+            "tokenized": by_language(looks_tokenized),
+            "markup": on_a_side(has_markup),
+            "control_characters": on_a_side(has_control_characters),
+            "numbers": lambda pair: numbers_differ(pair.source, pair.target),
+            "language": by_language(in_other_language),
+            "overlap": on_a_side(lambda text: hash_text(form(text)) in self.split_texts),
+            # Last, so that of several equal pairs one passes all other filters.
+            "duplicates": is_repeated,
+        }
+        in_use = settings.model_dump() | dict.fromkeys(settings.broken_text, True)
+        in_use["held_out"] = self.held_out
+        in_use["control_characters"] = settings.control_characters == "reject"
+        return {name: takes for name, takes in filters.items() if in_use.get(name)}
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -352,15 +344,13 @@ class Cleaning:
         if not self.is_on:
             return None
         settings = self.settings
-        overlap = sorted(self.split_texts) if settings.overlap else []
         parts = [
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
             *self.direction,
-            *(overlap, []),
+            sorted(self.split_texts) if settings.overlap else None,
             model_version() if settings.language else None,
+            sorted(self.held_out_texts),
         ]
-        if self.held_out:
-            parts.append(sorted(self.held_out_texts))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @cached_property
@@ -384,8 +374,7 @@ class Cleaning:
 
         Raises `DataError` if a filter needs a package that is not installed.
         """
-        constructors = {HELD_OUT: _held_out, **FILTERS}
-        filters = {name: constructors[name](self) for name in self.filters}
+        filters = self.make_filters()
         for pair in pairs:
             changed = self.changed(pair)
             taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
@@ -410,96 +399,17 @@ class Cleaning:
     def changed(self, pair: SentencePair) -> SentencePair:
         """Return a pair with the configured changes of its text."""
         settings = self.settings
-        if settings.control_characters == "strip":
-            pair = SentencePair(*map(without_control_characters, (pair.source, pair.target)))
+        if settings.control_characters == "strip":  # line ends such as U+2028 become spaces
+            texts = (
+                _CONTROL.sub(lambda match: " " if match[0].isspace() else "", text)
+                for text in (pair.source, pair.target)
+            )
+            pair = SentencePair(*texts)
         if settings.normalize_spaces:
             pair = SentencePair(" ".join(pair.source.split()), " ".join(pair.target.split()))
         return pair
 
 
-def _is_on(settings: CleaningConfig, name: str) -> bool:
-    if name in BROKEN_TEXT:
-        return name in settings.broken_text
-    if name == "control_characters":
-        return settings.control_characters == "reject"
-    return getattr(settings, name) not in (None, False)
-
-
-def _held_out(cleaning: Cleaning) -> Filter:
-    texts = cleaning.held_out_texts
-    return lambda pair: not texts.isdisjoint(hash_pair(pair))
-
-
-def _min_characters(cleaning: Cleaning) -> Filter:
-    least = cleaning.settings.min_characters or 0
-    return lambda pair: min(len(pair.source.strip()), len(pair.target.strip())) < least
-
-
-def _max_characters(cleaning: Cleaning) -> Filter:
-    most = cleaning.settings.max_characters or 0
-    return lambda pair: max(len(pair.source.strip()), len(pair.target.strip())) > most
-
-
-def _max_length_ratio(cleaning: Cleaning) -> Filter:
-    most = cleaning.settings.max_length_ratio or 1.0
-    return lambda pair: length_ratio(pair.source, pair.target) > most
-
-
-def _of_both(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return a filter that compares the two texts."""
-    return lambda _cleaning: lambda pair: check(pair.source, pair.target)
-
-
-def _on_a_side(check: Callable[[str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return a filter that checks each text."""
-    return lambda _cleaning: lambda pair: check(pair.source) or check(pair.target)
-
-
-def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return a filter that checks each text given its language."""
-
-    def make(cleaning: Cleaning) -> Filter:
-        source, target = cleaning.direction
-        return lambda pair: check(pair.source, source) or check(pair.target, target)
-
-    return make
-
-
-def _overlap(cleaning: Cleaning) -> Filter:
-    form = OVERLAP[cleaning.settings.overlap or "exact"]
-    texts = cleaning.split_texts
-    return lambda pair: (
-        hash_text(form(pair.source)) in texts or hash_text(form(pair.target)) in texts
-    )
-
-
-def _duplicates(cleaning: Cleaning) -> Filter:
-    seen, part = SeenTexts(), DUPLICATES[cleaning.settings.duplicates or "pair"]
-    return lambda pair: not seen.add(part(pair))
-
-
-BROKEN_TEXT: dict[str, Callable[[Cleaning], Filter]] = {
-    "mojibake": _on_a_side(has_mojibake),
-    "tokens": _on_a_side(holds_tokens),
-    "tokenized": _by_language(looks_tokenized),
-    "markup": _on_a_side(has_markup),
-}
-"""Constructors of filters by name in `data.cleaning.broken_text`."""
-FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
-    "identical_sides": _of_both(has_identical_sides),
-    "min_characters": _min_characters,
-    "max_characters": _max_characters,
-    "max_length_ratio": _max_length_ratio,
-    "wrong_script": _by_language(in_wrong_script),
-    **BROKEN_TEXT,
-    "control_characters": _on_a_side(has_control_characters),
-    "numbers": _of_both(numbers_differ),
-    "language": _by_language(in_other_language),
-    "overlap": _overlap,
-    # Last, so that of several equal pairs one passes all other filters.
-    "duplicates": _duplicates,
-}
-"""Constructors of filters by name, in order of application."""
 OVERLAP: dict[str, Callable[[str], str]] = {"exact": str.strip, "normalized": normalized}
 DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
     "pair": lambda pair: f"{len(pair.source)} {pair.source}{pair.target}",

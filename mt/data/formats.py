@@ -58,29 +58,37 @@ class XmlElement:
         A break becomes a space. A tag leaves no second space, and an unknown value no space before
         a mark.
         """
+
+        def close(match: re.Match[str]) -> str:
+            before, gap, after, mark = match.groups()
+            if mark and not {_VALUE_GAP, _BREAK_GAP}.isdisjoint(gap):
+                return after
+            return " " if _BREAK_GAP in gap else before or gap.strip(_GAPS)[:1] or after
+
         text = self._marked_text()
-        has_gaps = any(gap in text for gap in (_CODE_GAP, _VALUE_GAP, _BREAK_GAP))
-        return _GAP.sub(_close_gap, text) if has_gaps else text
+        return text if set(_GAPS).isdisjoint(text) else _GAP.sub(close, text)
 
     def _marked_text(self) -> str:
         """Return the text with a gap, a character that XML excludes, in place of each tag."""
-        return "".join(
-            _TEXT_BREAK.sub(_BREAK_GAP, part) if isinstance(part, str) else part._show()
-            for part in self.content
-        )
-
-    def _show(self) -> str:
-        if self.name not in _STANDALONE:
-            return _CODE_GAP + self._marked_text() + _CODE_GAP
-        shown = _CODE_GAP
-        if self.name not in _HALVES and find_role(self)[0] == "break":
-            shown = _BREAK_GAP
-        elif self.name in {"x", "ph"}:
-            code = self.native_code()
-            if not _NATIVE_MARKUP.search(code):
-                shown = code if self.content or _PLACEHOLDER.match(code) else _VALUE_GAP
-        subflows = [_BREAK_GAP + part.text() + _BREAK_GAP for part in self.children("sub")]
-        return "".join([shown, *subflows])
+        shown = []
+        for part in self.content:
+            if isinstance(part, str):
+                shown.append(_TEXT_BREAK.sub(_BREAK_GAP, part))
+                continue
+            if part.name not in _STANDALONE:
+                shown += [_CODE_GAP, part._marked_text(), _CODE_GAP]
+                continue
+            code = part.native_code()
+            if part.name not in _HALVES and find_role(part)[0] == "break":
+                shown.append(_BREAK_GAP)
+            elif part.name not in {"x", "ph"} or _NATIVE_MARKUP.search(code):
+                shown.append(_CODE_GAP)
+            else:
+                is_value = part.content or code.startswith(("%", "{", "$", "@"))
+                shown.append(code if is_value else _VALUE_GAP)
+            for subflow in part.children("sub"):
+                shown += [_BREAK_GAP, subflow.text(), _BREAK_GAP]
+        return "".join(shown)
 
     def native_code(self) -> str:
         """Return the code that a tag stands for: its content, or an attribute that shows it."""
@@ -91,7 +99,7 @@ class XmlElement:
     def has_text(self) -> bool:
         """Test for visible text outside native code, other than white space."""
         return any(
-            _VISIBLE.search(part) is not None
+            re.search(_VISIBLE, part) is not None
             if isinstance(part, str)
             else part.name not in _STANDALONE and part.has_text()
             for part in self.content
@@ -226,15 +234,14 @@ _POSITIONS: dict[str, Literal["open", "close"]] = {
     "open": "open", "begin": "open", "close": "close", "end": "close",
 }  # fmt: skip
 _STANDALONE = NATIVE_CODES | {"x", *_HALVES}
-_CODE_GAP, _VALUE_GAP, _BREAK_GAP = "\x01", "\x02", "\x03"
+_CODE_GAP, _VALUE_GAP, _BREAK_GAP = _GAPS = "\x01\x02\x03"
 _GAP = re.compile(
     r"(?<!\s)(\s*+)([\x01-\x03](?>(?:\s*+[\x01-\x03])*))(\s*+)(?=([,.;:!?…)\]}»”、。，；：！？）」』】،؛؟।])?)"
 )
 """Tags with the white space around them, and the mark that follows."""
-_VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]")
+_VISIBLE = r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]"
 _NATIVE_MARKUP = re.compile(r"<[/!?A-Za-z][^<>]*>|\A\s*\{?\\[a-z]")
 """Tag of XML or HTML, or control word of RTF."""
-_PLACEHOLDER = re.compile("[%{$@]")
 _TEXT_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(
     r"\s+|(?:\\[nrt])+|<(?:[\w.-]+:)?(?:br|lb)\b[^<>]*>"
@@ -256,14 +263,6 @@ _UNTRANSLATED = {"new", "needs-translation", "initial"}
 """States of an untranslated target in XLIFF 1.2 and of a segment in XLIFF 2."""
 XLIFF_UNITS = frozenset({"trans-unit", "segment"})
 TMX_UNITS = frozenset({"tu"})
-
-
-def _close_gap(match: re.Match[str]) -> str:
-    """Return the white space that stays in place of tags."""
-    before, gap, after, mark = match.groups()
-    if mark and not {_VALUE_GAP, _BREAK_GAP}.isdisjoint(gap):
-        return after
-    return " " if _BREAK_GAP in gap else before or gap.strip("\x01\x02\x03")[:1] or after
 
 
 def is_break(*names: str) -> bool:
@@ -313,11 +312,15 @@ class UnitPairs(FileSource):
         for texts in self.read_texts(self.path):
             units += 1
             codes |= dict.fromkeys(texts)
-            pair = self._select_pair(texts)
-            if pair is None:
-                left_out += 1
-            else:
+            source = find_language(texts, self.source_language)
+            target = find_language(texts, self.target_language)
+            pair = SentencePair("", "")
+            if source is not None and target is not None and source != target:
+                pair = SentencePair(join_lines(texts[source]), join_lines(texts[target]))
+            if pair.source and pair.target:
                 yield pair
+            else:
+                left_out += 1
         if left_out == units:
             languages = f"`{self.source_language}` and `{self.target_language}`"
             there = listed(sorted(filter(None, codes))) or "none"
@@ -327,14 +330,6 @@ class UnitPairs(FileSource):
         if left_out:
             message = "%s: %d of %d units lack one of the sides and are left out"
             warn_once(message, self.path, left_out, units)
-
-    def _select_pair(self, texts: Texts) -> SentencePair | None:
-        source = find_language(texts, self.source_language)
-        target = find_language(texts, self.target_language)
-        if source is None or target is None or source == target:
-            return None
-        left, right = join_lines(texts[source]), join_lines(texts[target])
-        return SentencePair(left, right) if left and right else None
 
 
 def read_tmx(path: Path) -> Iterator[Texts]:
@@ -426,7 +421,6 @@ class PoMessage:
         return not self.strings["msgid"].text and "msgctxt" not in self.strings
 
 
-_PO_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PO_STRING = re.compile(
     r"[ \t]*(?P<key>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?[ \t]*"
     r'(?P<string>"(?P<text>(?>(?:[^"\\\r\n]++|\\.)*))")[ \t]*[\r\n]*\Z'
@@ -435,12 +429,15 @@ _PO_STRING = re.compile(
 
 def read_messages(source: str, name: str) -> Iterator[PoMessage]:
     """Yield the messages of a gettext file without comments; raise DataError with the line."""
-    return (message for message in _read_blocks(source, name) if "msgid" in message.strings)
 
+    def unescape(escape: re.Match[str]) -> str:
+        if escape[3]:
+            return _PO_CHARACTERS.get(escape[3], escape[3])
+        return chr(int(escape[1], 8) if escape[1] else int(escape[2], 16))
 
-def _read_blocks(source: str, name: str) -> Iterator[PoMessage]:
     message, key = PoMessage(), ""
-    for line_number, line in enumerate(_PO_LINE.finditer(source), start=1):
+    lines = re.finditer(r"[^\r\n]*(?:\r\n?|\n|\Z)", source)
+    for line_number, line in enumerate(lines, start=1):
         start, text = line.start(), line[0].lstrip(" \t")
         if not text.strip():
             continue
@@ -450,7 +447,8 @@ def _read_blocks(source: str, name: str) -> Iterator[PoMessage]:
             raise DataError(f"{name}: line {line_number}: is not a string or comment of gettext")
         begins = is_comment or (match and match["key"] in {"msgctxt", "msgid"})
         if begins and message.forms:
-            yield message
+            if "msgid" in message.strings:
+                yield message
             message, key = PoMessage(), ""
         if match:
             first = start + match.start("string")
@@ -461,13 +459,14 @@ def _read_blocks(source: str, name: str) -> Iterator[PoMessage]:
                 message.strings[key] = PoString(first, first, "")
             string = message.strings[key]
             string.end = start + match.end("string")
-            string.text += _PO_ESCAPE.sub(_unescape, match["text"])
+            string.text += _PO_ESCAPE.sub(unescape, match["text"])
         elif text.startswith("#,"):
             message.flag_names |= {*re.split(r"[\s,]+", text[2:])}
             message.flags = start + line[0].index("#,") + 2
         if message.start < 0 and (match or text.startswith("#|")):
             message.start, message.line = start, line_number
-    yield message
+    if "msgid" in message.strings:
+        yield message
 
 
 PO_ESCAPES = {
@@ -479,26 +478,30 @@ _PO_CHARACTERS = {escape[1]: character for character, escape in PO_ESCAPES.items
 _PO_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 
 
-def _unescape(escape: re.Match[str]) -> str:
-    if escape[3]:
-        return _PO_CHARACTERS.get(escape[3], escape[3])
-    return chr(int(escape[1], 8) if escape[1] else int(escape[2], 16))
-
-
-_PO_LANGUAGE = re.compile(r"^Language:(.*)", re.MULTILINE)
-_PO_CHARSET = re.compile(rb"Content-Type:[^\r\n]+ charset=([\w:.-]+)")
-
-
 def read_po(path: Path) -> Iterator[Texts]:
     """Stream the messages of a gettext file, read as a whole; its header has the language.
 
     Fuzzy and empty messages have no translation. Two plural forms are singular and plural, a single
     one is the plural; messages with more forms are omitted.
     """
+    content = bytearray()
+    for chunk in read_chunks(path):
+        content += chunk
+        if len(content) > _LARGEST_PO:
+            raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
+    declared = re.search(rb"Content-Type:[^\r\n]+ charset=([\w:.-]+)", content)
+    charset = declared[1].decode() if declared else "utf-8"
+    if charset == "CHARSET":  # in a template
+        charset = "utf-8"
+    try:
+        text = content.decode(charset).removeprefix("\ufeff")
+    except (LookupError, ValueError) as error:
+        raise DataError(f"{path}: is not {charset} ({error})") from error
     code = ""
-    for message in read_messages(_read_po_text(path), str(path)):
+    for message in read_messages(text, str(path)):
         if message.is_header:
-            match = _PO_LANGUAGE.search("".join(form.text for form in message.forms))
+            header = "".join(form.text for form in message.forms)
+            match = re.search("^Language:(.*)", header, re.MULTILINE)
             code = match[1].strip() if match else ""
             continue
         if not code:
@@ -513,22 +516,6 @@ def read_po(path: Path) -> Iterator[Texts]:
             yield {"": message.strings["msgid"].text, code: "".join(forms)}
     if not code:
         raise DataError(f"{path}: the header does not name the `Language` of the translations")
-
-
-def _read_po_text(path: Path) -> str:
-    content = bytearray()
-    for chunk in read_chunks(path):
-        content += chunk
-        if len(content) > _LARGEST_PO:
-            raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
-    declared = _PO_CHARSET.search(content)
-    charset = declared[1].decode() if declared else "utf-8"
-    if charset == "CHARSET":  # in a template
-        charset = "utf-8"
-    try:
-        return content.decode(charset).removeprefix("\ufeff")
-    except (LookupError, ValueError) as error:
-        raise DataError(f"{path}: is not {charset} ({error})") from error
 
 
 READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {

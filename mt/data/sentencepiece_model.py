@@ -109,6 +109,14 @@ def replace_tokens(
     return bytes(processor.serialized_model_proto())
 
 
+def append_tokens(model: bytes, size: int, tokens: Sequence[bytes]) -> bytes:
+    """Return a model of `size` tokens with further ones."""
+    added = b"".join(bytes_field(_TOKENS, token) for token in tokens)
+    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, size + len(tokens)))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model + added + counted)
+    return bytes(processor.serialized_model_proto())  # the fields in their usual order
+
+
 def with_normal_form(model: bytes) -> bytes:
     """Return a model that is marked as one of text in its normal form."""
     return model + bytes_field(_NORMALIZER, NORMAL_FORM)

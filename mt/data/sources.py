@@ -126,12 +126,10 @@ class TsvPairs(FileSource):
             if characters > _JUDGED_CHARACTERS:
                 break
         if not _are_quoted(first):
-            return map(methodcaller("split", "\t"), chain(first, lines))
+            yield from map(methodcaller("split", "\t"), chain(first, lines))
+            return
         warn_once("%s: the quotation marks around cells are left out", self.path)
-        return self._read_quoted(chain(first, lines))
-
-    def _read_quoted(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        reader = csv.reader((f"{line}\n" for line in lines), delimiter="\t")
+        reader = csv.reader((f"{line}\n" for line in chain(first, lines)), delimiter="\t")
         try:
             for cells in reader:
                 yield [join_lines(cell) if "\n" in cell else cell for cell in cells]
@@ -420,20 +418,20 @@ def open_jsonl(source: JsonlSource, direction: Direction) -> ColumnSource:
 def open_parquet(source: ParquetSource, direction: Direction) -> ColumnSource:
     """Open a Parquet file."""
     path = require_regular_file(expand_home(source.path))
-
-    def load() -> Any:
-        from datasets import Dataset
-        from pyarrow import parquet
-
-        # `datasets` fails on a file without rows.
-        if not parquet.read_metadata(path).num_rows:
-            return Dataset.from_dict({})
-        pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
-        # Streaming reads the file itself instead of a copy in the cache.
-        return _load("parquet", data_files=pattern, split="train", streaming=True)
-
-    fields = _choose_fields(source, direction)
+    fields, load = _choose_fields(source, direction), partial(_load_parquet, path)
     return DatasetPairs(read_expected_sums(source), str(path), fields, load)
+
+
+def _load_parquet(path: Path) -> Any:
+    from datasets import Dataset
+    from pyarrow import parquet
+
+    # `datasets` fails on a file without rows.
+    if not parquet.read_metadata(path).num_rows:
+        return Dataset.from_dict({})
+    pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
+    # Streaming reads the file itself instead of a copy in the cache.
+    return _load("parquet", data_files=pattern, split="train", streaming=True)
 
 
 def open_folder(source: FolderSource, direction: Direction) -> ColumnSource:

@@ -1,20 +1,17 @@
 """Splits and training corpora of a config, and cleaned corpora as files.
 
-Held-out splits are chosen from the training pairs. Pairs are ranked by hash, so that the choice
-depends on their texts, the seed and the name of the split, but not on their order.
+Held-out splits are chosen from the training pairs by a hash, so that the choice depends on their
+texts and the name of the split, but not on their order.
 """
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, fields, replace
-from heapq import heappush, heapreplace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mt.config.data import CleaningConfig, DataConfig, Direction, HeldOutSource
@@ -32,15 +29,12 @@ from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
 from mt.files import open_aside, put_in_place
 
-_REMOVED_FILE = "removed.tsv"
-_MIN_WINDOW = 1000
-"""Least number of pairs to read and clean at once; the choice does not depend on it."""
 _BLOCK_PAIRS = 4000
 _MIN_SAMPLE = 4096
-_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
-"""Odd multipliers for hashes of pairs; odd, so that no bits of either side are lost."""
-_Hashes = NDArray[np.uint64]
-_Rows = NDArray[np.intp]
+_LEAST_CANDIDATES, _SURPLUS = 5000, 5
+"""Pairs to choose from at least, and more for each held-out pair: some share a text with others."""
+_ODD = 0x9E3779B97F4A7C15
+"""Multiplier of one hash of a pair; odd, so that no bit is lost."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +111,7 @@ def read_cleaned_pairs(corpora: Iterable[OpenedCorpus]) -> Iterator[SentencePair
 
 
 @dataclass(frozen=True)
-class ReadSplit:
+class SplitPairs:
     """Validation or test split after its reading."""
 
     key: str
@@ -125,20 +119,19 @@ class ReadSplit:
     direction: Direction
     checksums: Checksums
     pairs: tuple[SentencePair, ...]
-    is_held_out: bool
 
 
-def read_splits(data: DataConfig) -> dict[str, ReadSplit]:
-    """Read `valid` and all test splits once each; held-out ones stay in memory.
+def read_splits(data: DataConfig, *, are_held_out: bool) -> dict[str, SplitPairs]:
+    """Read the held-out splits or the other ones of `valid` and the test splits.
 
     Raises `DataError` if a split is unreadable or differs from its checksums.
     """
     checksums: dict[str, Checksums] = {}
     splits = {}
     for name, split in open_splits(data).items():
-        pairs = tuple(split.source.recorded(name, checksums))
-        is_held_out = isinstance(split.source, HeldOutPairs)
-        splits[name] = ReadSplit(split.key, split.direction, checksums[name], pairs, is_held_out)
+        if isinstance(split.source, HeldOutPairs) == are_held_out:
+            pairs = tuple(split.source.recorded(name, checksums))
+            splits[name] = SplitPairs(split.key, split.direction, checksums[name], pairs)
     return splits
 
 
@@ -159,16 +152,19 @@ Watcher = Callable[[Iterator[SentencePair]], Iterator[SentencePair]]
 
 
 def scan_corpora(
-    corpora: Iterable[OpenedCorpus],
+    corpora: Sequence[OpenedCorpus],
     *,
     text: TokenizerText | None = None,
     watchers: Mapping[str, Watcher] | None = None,
 ) -> CorpusScan:
     """Read all training corpora once.
 
-    The cleaned pairs are added to `text`, from which the tokenizer is learnt. A watcher, by key of
-    its corpus, takes all its pairs. Raises `DataError` if a corpus is unreadable.
+    The pairs of held-out splits are chosen in the same reading. The cleaned pairs are added to
+    `text`, from which the tokenizer is learnt, without the texts of held-out pairs. A watcher, by
+    key of its corpus, takes all its pairs. Raises `DataError` if a corpus is unreadable.
     """
+    held_out = [split for corpus in corpora for split in corpus.cleaning.held_out]
+    choice = held_out[0].choice if held_out and isinstance(held_out[0], HeldOutPairs) else None
     checksums: dict[str, Checksums] = {}
     characters = [0, 0]
     sample = EvenSample[SentencePair](2 * _MIN_SAMPLE)
@@ -176,6 +172,8 @@ def scan_corpora(
 
         def read_blocks(corpus: OpenedCorpus) -> Iterator[list[SentencePair]]:
             reading = corpus.source.recorded(corpus.key, checksums)
+            if choice:
+                reading = choice.watch(corpus.key, reading)
             if watchers and corpus.key in watchers:
                 reading = watchers[corpus.key](reading)
             while block := list(islice(reading, _BLOCK_PAIRS)):
@@ -190,9 +188,15 @@ def scan_corpora(
             if text is None:
                 deque(blocks, maxlen=0)
                 continue
-            cleaned = corpus.cleaning.clean(chain.from_iterable(blocks))
+            # Which pairs are held out is known at the end.
+            cleaning = replace(corpus.cleaning, held_out=())
+            cleaned = cleaning.clean(chain.from_iterable(blocks))
             while block := list(islice(cleaned, _BLOCK_PAIRS)):
                 text.add(block, corpus.direction, corpus=corpus.key)
+    if choice:
+        choice.choose()
+        if text is not None:
+            text.leave_out(corpora[0].cleaning.held_out_texts)
     return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.items))
 
 
@@ -200,11 +204,8 @@ def scan_corpora(
 class HeldOutPairs(ColumnSource):
     """Held-out split; its pairs stay in memory once they are chosen."""
 
-    split: "_Split"
-    splits: tuple["_Split", ...]
-    """All held-out splits of the config, in the order of their choice."""
-    others: tuple[PairSource, ...]
-    """The other splits, whose texts are not chosen."""
+    split: "HeldOutSplit"
+    choice: "HeldOutChoice"
 
     @property
     def description(self) -> str:
@@ -214,27 +215,7 @@ class HeldOutPairs(ColumnSource):
 
     def read(self) -> Iterator[SentencePair]:
         """Stream the pairs in the order of their hashes."""
-        return iter(_choose_all(self.splits, self.others)[self.split.name])
-
-
-@dataclass(frozen=True)
-class _Split:
-    """Held-out split to choose."""
-
-    name: str
-    count: int
-    seed: int
-    corpora: dict[str, PairSource]
-    """Training corpora of the same languages and tag, by key below `data`."""
-    cleaning: Cleaning
-
-    @property
-    def key(self) -> str:
-        return f"data.{'' if self.name == 'valid' else 'tests.'}{self.name}.held_out"
-
-    def pairs(self) -> Iterator[SentencePair]:
-        """Stream the pairs of all corpora."""
-        return (pair for corpus in self.corpora.values() for pair in corpus.pairs())
+        return iter(self.choice.pairs()[self.split.name])
 
 
 def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
@@ -243,7 +224,7 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
     held_out = {name: own for name, own in sources.items() if isinstance(own, HeldOutSource)}
     if not held_out:
         return {}
-    others = tuple(open_split(data, name).source for name in sources if name not in held_out)
+    most = _LEAST_CANDIDATES + _SURPLUS * sum(source.held_out for source in held_out.values())
     splits = []
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
     settings = data.cleaning.changed(overlap=None, duplicates=None)
@@ -251,11 +232,11 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
         direction, matching = data.direction_of(source), data.matching_corpora(source)
         corpora = {key: open_source(corpus, direction) for key, corpus in matching.items()}
         cleaning = Cleaning(settings, direction)
-        splits.append(_Split(name, source.held_out, source.seed, corpora, cleaning))
+        splits.append(HeldOutSplit(name, source.held_out, corpora, cleaning, most))
+    given = tuple(open_split(data, name).source for name in sources if name not in held_out)
+    choice = HeldOutChoice(tuple(splits), given)
     return {
-        split.name: HeldOutPairs(
-            read_expected_sums(held_out[split.name]), split, tuple(splits), others
-        )
+        split.name: HeldOutPairs(read_expected_sums(held_out[split.name]), split, choice)
         for split in splits
     }
 
@@ -264,154 +245,124 @@ _CHOSEN: dict[str, dict[str, list[SentencePair]]] = {}
 """Pairs of held-out splits by name, by everything that determines their choice."""
 
 
-def _choose_all(
-    splits: Sequence[_Split], others: Sequence[PairSource]
-) -> dict[str, list[SentencePair]]:
-    """Return the pairs of each split, once chosen; raise `DataError` if there are too few."""
-    parts = [
-        (split.name, split.count, split.seed, split.cleaning.fingerprint, list(split.corpora))
-        for split in splits
-    ]
-    corpora = [corpus for split in splits for corpus in split.corpora.values()]
-    key = repr((parts, list(map(_identify, (*corpora, *others)))))
-    if key in _CHOSEN:
-        return _CHOSEN[key]
-    taken = {hashed for other in others for pair in other.pairs() for hashed in hash_pair(pair)}
-    candidates = {split.name: _LowestRanks(split) for split in splits}
-    by_corpora: dict[tuple[str, ...], list[_Split]] = {}
-    for split in splits:
-        by_corpora.setdefault(tuple(split.corpora), []).append(split)
-    hashes = {}
-    for names, sharing in by_corpora.items():
-        hashes[names] = _hash_pairs(sharing[0], [candidates[split.name] for split in sharing])
-        count, distinct = sum(split.count for split in sharing), len(_distinct(hashes[names]))
-        if count > distinct // 2:
-            raise DataError(
-                f"{listed(split.key for split in sharing)}: at most half of the {distinct:,} "
-                f"distinct pairs of {listed(f'data.{name}' for name in names)} can be held out, "
-                f"{distinct // 2:,}; {count:,} are asked for"
-            )
-    _CHOSEN[key] = {
-        split.name: _choose(split, hashes[tuple(split.corpora)], candidates[split.name], taken)
-        for split in splits
-    }
-    return _CHOSEN[key]
+@dataclass(frozen=True)
+class HeldOutChoice:
+    """Choice of the pairs of all held-out splits, made while the training corpora are read.
 
-
-def _identify(corpus: PairSource) -> str:
-    """Return a text that differs for other files, and for files that changed."""
-    values = [getattr(corpus, field.name) for field in fields(corpus)]
-    stats = [value.stat() for value in values if isinstance(value, Path) and value.is_file()]
-    return repr((corpus, [(stat.st_size, stat.st_mtime_ns) for stat in stats]))
-
-
-class _LowestRanks:
-    """Texts of the pairs of lowest rank, kept while the corpora are read."""
-
-    def __init__(self, split: _Split) -> None:
-        self.rank = hash_text(f"{split.seed} {split.name}")
-        # Twice as many as are cleaned at first, since others may be taken or removed.
-        self._count = 2 * max(_MIN_WINDOW, 2 * split.count)
-        self._highest: list[int] = []
-        """Heap of the negative ranks."""
-        self._pairs: dict[int, set[SentencePair]] = {}
-        """By rank: pairs with equal normalized texts."""
-
-    def add(self, hashed: int, pair: SentencePair) -> None:
-        """Add a pair with the hash of its normalized texts."""
-        rank = hashed ^ self.rank
-        if rank in self._pairs:
-            self._pairs[rank].add(pair)
-        elif len(self._highest) < self._count:
-            heappush(self._highest, -rank)
-            self._pairs[rank] = {pair}
-        elif rank < -self._highest[0]:
-            del self._pairs[-heapreplace(self._highest, -rank)]
-            self._pairs[rank] = {pair}
-
-    def pairs(self, hashes: Iterable[int]) -> list[SentencePair] | None:
-        """Return the pairs with these hashes; None if some were not kept."""
-        ranked = [self._pairs.get(hashed ^ self.rank) for hashed in hashes]
-        if None in ranked:
-            return None
-        return [pair for pairs in ranked if pairs for pair in pairs]
-
-
-def _hash_pairs(split: _Split, candidates: Sequence[_LowestRanks]) -> _Hashes:
-    """Hash the normalized pairs of the corpora: source, target and both [N 3]; 0 for a blank side.
-
-    Takes 24 bytes a pair, and twice as much while it grows. Every pair is added to `candidates`.
+    The rank of a pair is a hash of its normalized texts and the name of the split. From
+    the lowest rank on, a pair is chosen if the cleaning leaves it and neither text is taken by
+    another one. So the order of a corpus has no influence, and no two held-out pairs share a text.
     """
-    hashes = array("Q")
-    bar = tqdm(split.pairs(), "holding out", unit=" pairs", unit_scale=True, disable=None)
-    for original in bar:
-        pair = split.cleaning.changed(original)
-        if has_empty_side(pair.source, pair.target):
-            hashes.extend((0, 0, 0))
-            continue
-        source, target = hash_pair(pair)
-        both = (source * _MIX[0] + target * _MIX[1]) % (1 << 64)
-        hashes.extend((source, target, both))
-        for lowest in candidates:
-            lowest.add(both, original)
-    return np.frombuffer(hashes, np.uint64).reshape(-1, 3)
+
+    splits: tuple["HeldOutSplit", ...]
+    """In the order of their choice."""
+    given: tuple[PairSource, ...]
+    """The other splits, whose texts are not chosen."""
+
+    @cached_property
+    def key(self) -> str:
+        """Text that differs for another choice, and for files that changed."""
+        corpora = [*self.given, *(c for split in self.splits for c in split.corpora.values())]
+        values = [value for corpus in corpora for value in vars(corpus).values()]
+        files = [value.stat() for value in values if isinstance(value, Path) and value.is_file()]
+        return f"{self} {[(file.st_size, file.st_mtime_ns) for file in files]}"
+
+    def pairs(self) -> dict[str, list[SentencePair]]:
+        """Return the chosen pairs by split; read the corpora for them unless that is done.
+
+        Raises `DataError` if there are too few.
+        """
+        if self.key not in _CHOSEN:
+            corpora = {key: c for split in self.splits for key, c in split.corpora.items()}
+            with tqdm(desc="holding out", unit=" pairs", unit_scale=True, disable=None) as bar:
+                for key, corpus in corpora.items():
+                    for _ in self.watch(key, corpus.pairs()):
+                        bar.update()
+            self.choose()
+        return _CHOSEN[self.key]
+
+    def watch(self, key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
+        """Yield all pairs of a training corpus, and keep those that may be chosen."""
+        matching = [split for split in self.splits if key in split.corpora]
+        for pair in pairs:
+            source, target = hash_pair(pair)
+            hashed = (_ODD * source + target) % (1 << 64)
+            for split in matching:
+                if hashed ^ split.mask <= split.threshold:
+                    split.add(hashed ^ split.mask, pair)
+            yield pair
+
+    def choose(self) -> None:
+        """Choose from the pairs that `watch` kept; raise `DataError` if there are too few."""
+        chosen: dict[str, list[SentencePair]] = {}
+        taken = {h for split in self.given for pair in split.pairs() for h in hash_pair(pair)}
+        for split in self.splits:
+            split.drop_highest()
+            rivals = [
+                rival for rival in self.splits if rival.corpora.keys() == split.corpora.keys()
+            ]
+            room = len(split.lowest) // 2 - sum(len(chosen.get(rival.name, ())) for rival in rivals)
+            pairs = chosen[split.name] = []
+            for pair in split.lowest.values():
+                hashes = hash_pair(pair)
+                if len(pairs) < min(split.count, room) and taken.isdisjoint(hashes):
+                    pairs.append(pair)
+                    taken.update(hashes)
+            if len(pairs) < split.count:
+                key = "valid" if split.name == "valid" else f"tests.{split.name}"
+                corpora = listed(f"data.{key}" for key in split.corpora)
+                raise DataError(
+                    f"`data.{key}.held_out`: only {len(pairs):,} pairs of {corpora} can be held "
+                    f"out, {split.count:,} are asked for; no two held-out pairs share a text, and "
+                    "at most half of the distinct pairs are held out"
+                )
+        _CHOSEN[self.key] = chosen
 
 
-def _distinct(hashes: _Hashes) -> _Rows:
-    """Return one row for each distinct pair without a blank side, in order of their hashes."""
-    values, rows = np.unique(hashes[:, 2], return_index=True)
-    return np.asarray(rows[values != 0])
+@dataclass
+class HeldOutSplit:
+    """Size of a held-out split, and those pairs of its corpora that may be chosen.
 
-
-def _choose(
-    split: _Split, hashes: _Hashes, candidates: _LowestRanks, taken: set[int]
-) -> list[SentencePair]:
-    """Return the pairs of a split, and add their texts to those that are `taken`.
-
-    In the order of their ranks, a pair is chosen if the cleaning leaves it and neither text is
-    taken. Only pairs that may be chosen are cleaned, because filters are slow.
+    These are the pairs of lowest rank, cleaned. Others are dropped at once: the threshold falls
+    while the corpora are read, so that few pairs of a large one are cleaned, which is slow.
     """
-    rows = _distinct(hashes)
-    rows = rows[np.argsort(hashes[rows, 2] ^ np.uint64(candidates.rank))]
-    chosen: list[SentencePair] = []
-    window = max(_MIN_WINDOW, 2 * split.count)
-    while len(chosen) < split.count and len(rows):
-        used = np.fromiter(taken, np.uint64, len(taken))
-        rows = rows[~np.isin(hashes[rows, :2], used).any(axis=1)]
-        texts = _texts(split, hashes, rows[:window], candidates)
-        for source, target in hashes[rows[:window], :2].tolist():
-            pair = texts.get((source, target))
-            if pair and len(chosen) < split.count and taken.isdisjoint((source, target)):
-                chosen.append(pair)
-                taken.update((source, target))
-        rows, window = rows[window:], 2 * window
-    if len(chosen) < split.count:
-        corpora = listed(f"data.{key}" for key in split.corpora)
-        raise DataError(
-            f"`{split.key}`: only {len(chosen):,} pairs of {corpora} can be held out, "
-            f"{split.count:,} are asked for; no two held-out pairs share a text"
-        )
-    return chosen
 
+    name: str
+    count: int
+    corpora: dict[str, PairSource]
+    """Training corpora of the same languages and tag, by key below `data`."""
+    cleaning: Cleaning
+    most: int
+    """Pairs to keep; all pairs of a smaller corpus are kept."""
 
-def _texts(
-    split: _Split, hashes: _Hashes, rows: _Rows, candidates: _LowestRanks
-) -> dict[tuple[int, int], SentencePair]:
-    """Return the cleaned pairs of some rows by hash, without those that the cleaning removes.
+    def __post_init__(self) -> None:
+        self.mask = hash_text(self.name)
+        self.threshold = (1 << 64) - 1
+        self.lowest: dict[int, SentencePair] = {}
+        """Pairs by rank, in its order."""
+        self._new: list[tuple[int, SentencePair]] = []
 
-    Of several pairs with the same normalized texts, the first in alphabetical order is returned.
-    Rows beyond the kept candidates are read again.
-    """
-    pairs: Iterable[SentencePair] | None = candidates.pairs(hashes[rows, 2].tolist())
-    if pairs is None:
-        missing = set(np.flatnonzero(np.isin(hashes[:, 2], hashes[rows, 2])).tolist())
-        pairs = (pair for row, pair in enumerate(split.pairs()) if row in missing)
-    texts: dict[tuple[int, int], SentencePair] = {}
-    for judged in split.cleaning.judge(pairs):
-        if judged.taken_by is None:
-            key = hash_pair(judged.pair)
-            texts[key] = min(texts.get(key, judged.pair), judged.pair, key=astuple)
-    return texts
+    def add(self, rank: int, pair: SentencePair) -> None:
+        """Keep a pair for now."""
+        self._new.append((rank, pair))
+        if len(self._new) > self.most:
+            self.drop_highest()
+
+    def drop_highest(self) -> None:
+        """Drop the pairs of highest rank, and those that the cleaning removes.
+
+        Of several pairs with the same normalized texts, the first in alphabetical order remains.
+        """
+        judgements = self.cleaning.judge(pair for _, pair in self._new)
+        for (rank, _), judged in zip(self._new, judgements, strict=True):
+            pair = judged.pair
+            if judged.taken_by is None and not has_empty_side(pair.source, pair.target):
+                self.lowest[rank] = min(self.lowest.get(rank, pair), pair, key=astuple)
+        ranks = sorted(self.lowest)[: self.most]
+        self.lowest = {rank: self.lowest[rank] for rank in ranks}
+        self._new = []
+        if len(ranks) == self.most:
+            self.threshold = ranks[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,37 +406,38 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise DataError(f"{folder}: exists already; name a folder that is not there yet")
     if not folder.parent.is_dir():
         raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
+    cleaned = []
     with open_aside(folder) as temporary:
-        cleaned = tuple(_write(corpus, temporary, folder) for corpus in corpora)
+        for corpus in corpora:
+            name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
+            names = [f"{name}.{language}" for language in corpus.direction]
+            names.append("removed.tsv" if corpus.key == "train" else f"{name}.removed.tsv")
+            total = changed = 0
+            taken = dict.fromkeys(corpus.cleaning.make_filters(), 0)
+            judgements = corpus.cleaning.judge(corpus.pairs())
+            with ExitStack() as stack:
+                sources, targets, removed = (
+                    stack.enter_context(
+                        (temporary / name).open("w", encoding="utf-8", newline="\n")
+                    )
+                    for name in names
+                )
+                bar = tqdm(judgements, "cleaning", unit=" pairs", unit_scale=True, disable=None)
+                for judged in bar:
+                    total += 1
+                    if judged.taken_by is None:
+                        changed += judged.pair != judged.original
+                        sources.write(f"{judged.pair.source}\n")
+                        targets.write(f"{judged.pair.target}\n")
+                        continue
+                    taken[judged.taken_by] += 1
+                    texts = (text.replace("\t", " ") for text in astuple(judged.original))
+                    removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
+            if total == sum(taken.values()):
+                raise DataError(
+                    f"{corpus.source.description}: the cleaning leaves no pair of {total:,}"
+                )
+            files = tuple(folder / name for name in names)
+            cleaned.append(CleanedFiles(corpus.key, files, total, changed, taken))
         put_in_place(temporary, folder, is_new=True)
-    return cleaned
-
-
-def _write(corpus: OpenedCorpus, temporary: Path, folder: Path) -> CleanedFiles:
-    """Write the files of a corpus into `temporary`, which becomes `folder`."""
-    name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
-    names = [f"{name}.{language}" for language in corpus.direction]
-    names.append(_REMOVED_FILE if corpus.key == "train" else f"{name}.{_REMOVED_FILE}")
-    total = changed = 0
-    taken = dict.fromkeys(corpus.cleaning.filters, 0)
-    judgements = corpus.cleaning.judge(corpus.pairs())
-    with ExitStack() as stack:
-        sources, targets, removed = (
-            stack.enter_context((temporary / name).open("w", encoding="utf-8", newline="\n"))
-            for name in names
-        )
-        bar = tqdm(judgements, desc="cleaning", unit=" pairs", unit_scale=True, disable=None)
-        for judged in bar:
-            total += 1
-            if judged.taken_by is None:
-                changed += judged.pair != judged.original
-                sources.write(f"{judged.pair.source}\n")
-                targets.write(f"{judged.pair.target}\n")
-                continue
-            taken[judged.taken_by] += 1
-            texts = (text.replace("\t", " ") for text in astuple(judged.original))
-            removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
-    if total == sum(taken.values()):
-        raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
-    files = tuple(folder / name for name in names)
-    return CleanedFiles(corpus.key, files, total, changed, taken)
+    return tuple(cleaned)

@@ -141,7 +141,17 @@ class PairStore:
             reader = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
         *full, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
         self.left_out = LeftOut(**json.loads(last.custom_metadata[_LEFT_OUT]))
-        self.chunks = [_view_chunk(record.batch) for record in full]
+        self.chunks = []
+        for record in full:
+            record.batch.validate(full=True)
+            source, target = (
+                Rows(
+                    _view(record.batch.column(side).values),
+                    _view(record.batch.column(side).offsets),
+                )
+                for side in _SCHEMA.names
+            )
+            self.chunks.append(Chunk(source, target, LeftOut(0, 0, len(source))))
         sides = [(chunk.source.lengths, chunk.target.lengths) for chunk in self.chunks]
         self._set_lengths([np.stack(lengths, axis=1) for lengths in sides])
 
@@ -169,16 +179,6 @@ class PairStore:
             Example(index, chunk.source[row], chunk.target[row])
             for index, chunk, row in zip(positions.tolist(), chunks, rows.tolist(), strict=True)
         ]
-
-
-def _view_chunk(batch: Any) -> Chunk:
-    """View a record batch; raise `pyarrow.ArrowInvalid` if its offsets are inconsistent."""
-    batch.validate(full=True)
-    source, target = (
-        Rows(_view(batch.column(side).values), _view(batch.column(side).offsets))
-        for side in _SCHEMA.names
-    )
-    return Chunk(source, target, LeftOut(too_long=0, empty=0, total=len(source)))
 
 
 def _view(array: Any) -> NDArray[np.int32]:
@@ -328,31 +328,23 @@ class Mixture:
 
         They follow from seed and epoch alone. A pair that is taken several times is repeated.
         """
-        starts = np.cumsum([0, *self.sizes]).tolist()
-        taken = [
-            starts[corpus] + self._take(corpus, seed=seed, epoch=epoch)
-            for corpus in range(len(self.sizes))
-        ]
+        start, taken = 0, [np.zeros(0, np.int64)]
+        for corpus, size in enumerate(self.sizes):
+            first, last = self._span(corpus, epoch)
+            for lap in range(first // size, -(-last // size)):
+                begin, end = max(first - lap * size, 0), min(last - lap * size, size)
+                order = np.arange(size)
+                if end - begin < size:
+                    entropy = np.random.SeedSequence(seed, spawn_key=(_MIXTURE_KEY, corpus, lap))
+                    order = np.random.Generator(np.random.PCG64(entropy)).permutation(size)
+                taken.append(start + order[begin:end])
+            start += size
         return np.sort(np.concatenate(taken))
 
     def _span(self, corpus: int, epoch: int) -> tuple[int, int]:
         """Return begin and end of an epoch in the concatenated passes over a corpus."""
         share = self.weights[corpus] * self.sizes[corpus]
         return round(epoch * share), round((epoch + 1) * share)
-
-    def _take(self, corpus: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-        size = self.sizes[corpus]
-        first, last = self._span(corpus, epoch)
-        parts = [np.zeros(0, np.int64)]
-        for lap in range(first // size, -(-last // size)):
-            begin, end = max(first - lap * size, 0), min(last - lap * size, size)
-            if end - begin == size:
-                parts.append(np.arange(size))
-                continue
-            entropy = np.random.SeedSequence(seed, spawn_key=(_MIXTURE_KEY, corpus, lap))
-            random = np.random.Generator(np.random.PCG64(entropy))
-            parts.append(random.permutation(size)[begin:end])
-        return np.concatenate(parts)
 
 
 def mix(sizes: Sequence[int], weights: Sequence[float], *, temperature: float = 1.0) -> Mixture:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,7 +50,7 @@ class Sampling:
     """Function of drawn and plain rows that shows terms in some; its `repr` names the epochs."""
 
 
-def draw_store(
+def sample_epoch(
     store: PairStore,
     tokenizer: Tokenizer,
     sampling: Sampling,
@@ -97,7 +97,7 @@ def draw_store(
 
 
 def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
-    """Return the file of `draw_store`; the name of `store` identifies corpus and tokenizer."""
+    """Return the file of `sample_epoch`; the name of `store` identifies corpus and tokenizer."""
     key = json.dumps([_FORMAT, store.path.name, repr(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
@@ -105,7 +105,7 @@ def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
 
 def open_drawn(
     stores: Sequence[PairStore], tokenizer: Tokenizer, sampling: Sampling, *, epochs: int | None
-) -> "DrawnEpochs | None":
+) -> "EpochTokens | None":
     """Return the epochs that `sampling` draws; None if it changes nothing.
 
     Raises ConfigError for a tokenizer whose algorithm has no subword dropout.
@@ -119,11 +119,11 @@ def open_drawn(
             "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
             "unigram model; remove the key"
         )
-    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs)
+    return EpochTokens(stores, tokenizer, sampling, epochs=epochs)
 
 
 @dataclass(eq=False)
-class DrawnEpochs:
+class EpochTokens:
     """Stores of successive epochs; a thread draws the next one during training.
 
     Files of other epochs are deleted.
@@ -155,43 +155,29 @@ class DrawnEpochs:
 
     def begin(self, epoch: int) -> "Future[PairStore]":
         """Begin to draw an epoch, unless it is begun; return its future store."""
-        if epoch not in self._drawn:
-            drawn = self._drawn[epoch] = Future[PairStore]()
-            threading.Thread(target=self._draw, args=(epoch, drawn)).start()
-        return self._drawn[epoch]
+        if epoch in self._drawn:
+            return self._drawn[epoch]
+        drawn = self._drawn[epoch] = Future[PairStore]()
 
-    def _draw(self, epoch: int, drawn: "Future[PairStore]") -> None:
         def is_cancelled() -> bool:
             # The interpreter waits for this thread once the main thread has ended.
             return self._drawn.get(epoch) is not drawn or not threading.main_thread().is_alive()
 
-        draw = partial(draw_store, is_cancelled=is_cancelled)
-        try:
-            stores = [draw(store, self.tokenizer, self.sampling, epoch) for store in self.stores]
-            drawn.set_result(join_stores(stores))
-        except BaseException as error:
-            drawn.set_exception(error)
+        def draw() -> None:
+            sample = partial(sample_epoch, is_cancelled=is_cancelled)
+            try:
+                stores = [sample(one, self.tokenizer, self.sampling, epoch) for one in self.stores]
+                drawn.set_result(join_stores(stores))
+            except BaseException as error:
+                drawn.set_exception(error)
+
+        threading.Thread(target=draw).start()
+        return drawn
 
     def _discard(self, epoch: int) -> None:
         wait([self._drawn.pop(epoch)])
         for store in self.stores:
             find_epoch_file(store, self.sampling, epoch).unlink(missing_ok=True)
-
-
-class _Pairs:
-    """Lookup of pairs of numbers below 2**31, for whole arrays at once."""
-
-    def __init__(self, entries: Mapping[tuple[int, int], int]) -> None:
-        keys = np.array([left << 32 | right for left, right in entries], np.int64)
-        order = np.argsort(keys)
-        self._keys = np.append(keys[order], np.iinfo(np.int64).max)
-        self._values = np.append(np.array([*entries.values()], np.int32)[order], np.int32(-1))
-
-    def find(self, left: Ids, right: Ids) -> Ids:
-        """Return the value of each pair, or -1."""
-        keys = left.astype(np.int64) << 32 | right
-        rows = np.searchsorted(self._keys, keys)
-        return np.where(self._keys[rows] == keys, self._values[rows], np.int32(-1))
 
 
 class BpeDropout:
@@ -201,25 +187,24 @@ class BpeDropout:
         """Take the probability to skip a merge; 0 draws nothing."""
         size, texts = len(vocabulary), vocabulary.texts()
         self._dropout = dropout
-        self._ids = {text: token for token, text in texts.items()}
+        ids = {text: token for token, text in texts.items()}
         self._scores = np.array([vocabulary.processor.get_score(token) for token in range(size)])
-        self._spelling = Rows.of([self._spell(token, texts.get(token)) for token in range(size)])
+        spelled = [[ids.get(character, -1) for character in texts.get(n, "")] for n in range(size)]
+        spelled = [row if row and -1 not in row else [n] for n, row in enumerate(spelled)]
+        self._spelling = Rows.of(spelled)
         """[V rows] Characters of each token, as ids; bytes, tags, UNK and EOS are their own."""
-        crossing = any(SPACE_MARK in text[1:] for text in self._ids)
+        crossing = any(SPACE_MARK in text[1:] for text in ids)
         starting = [] if crossing else [n for n, text in texts.items() if text[0] == SPACE_MARK]
         self._begins_word = np.isin(np.arange(size), starting)
-        self._merges = _Pairs(
-            {
-                (self._ids[text[:cut]], self._ids[text[cut:]]): token
-                for text, token in self._ids.items()
-                for cut in range(1, len(text))
-                if text[:cut] in self._ids and text[cut:] in self._ids
-            }
-        )
-
-    def _spell(self, token: int, text: str | None) -> list[int]:
-        ids = [self._ids.get(character, -1) for character in text or ""]
-        return ids if ids and -1 not in ids else [token]
+        merges = {
+            ids[text[:cut]] << 32 | ids[text[cut:]]: token
+            for text, token in ids.items()
+            for cut in range(1, len(text))
+            if text[:cut] in ids and text[cut:] in ids
+        }
+        self._pairs = np.array([*sorted(merges), np.iinfo(np.int64).max])
+        """Pairs of tokens that can be merged, each as one number."""
+        self._merged = np.array([*(merges[pair] for pair in sorted(merges)), -1], np.int32)
 
     def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
         """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
@@ -248,7 +233,9 @@ class BpeDropout:
         tokens = np.full(len(ids), -1, np.int32)
         word, at = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
-            merged = self._merges.find(ids[:-1], ids[1:])
+            pairs = ids[:-1].astype(np.int64) << 32 | ids[1:]
+            rows = np.searchsorted(self._pairs, pairs)
+            merged = np.where(self._pairs[rows] == pairs, self._merged[rows], np.int32(-1))
             merges = (merged >= 0) & (word[:-1] == word[1:])
             merges &= random.random(len(merges)) >= self._dropout
             (merges,) = np.nonzero(merges)

@@ -7,7 +7,6 @@ of in SentencePiece, so that it is defined for all ids.
 
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ _ESCAPE = "\U000f2581"
 """Private-use character; in text, it is escaped as well."""
 _ESCAPED_MARK = _ESCAPE + "_"
 _ESCAPED_ESCAPE = _ESCAPE + "="
-_ESCAPED = re.compile(f"{_ESCAPE}[_=]")
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 _LINES_WORTH_THREADS = 64
@@ -49,16 +47,12 @@ LAYOUTS = ([JOINT], [SOURCE, TARGET], [TAG_LAST])
 
 def escape(text: str) -> str:
     """Return `text` without U+2581; `unescape` is the inverse."""
-    if SPACE_MARK not in text and _ESCAPE not in text:
-        return text
     return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE_MARK, _ESCAPED_MARK)
 
 
 def unescape(text: str) -> str:
     """Undo `escape`; an escape character without a known escape is unchanged."""
-    if _ESCAPE not in text:
-        return text
-    return _ESCAPED.sub(lambda match: SPACE_MARK if match[0] == _ESCAPED_MARK else _ESCAPE, text)
+    return text.replace(_ESCAPED_MARK, SPACE_MARK).replace(_ESCAPED_ESCAPE, _ESCAPE)
 
 
 @dataclass(frozen=True)
@@ -85,9 +79,18 @@ class Vocabulary:
             raise ValueError("is no SentencePiece model") from error
         if special != (PAD, UNK, BOS, EOS):
             raise ValueError("is a SentencePiece model of other special ids")
-        size = processor.get_piece_size()
-        token_bytes = tuple(_bytes_of(processor, number) for number in range(size))
-        return cls(processor, token_bytes, NORMAL_FORM in model)
+        token_bytes = []
+        for token in range(processor.get_piece_size()):
+            text: str = processor.id_to_piece(token)
+            if processor.is_byte(token):
+                token_bytes.append(bytes([int(text[1:-1], base=16)]))
+            elif processor.is_control(token):
+                token_bytes.append(b"")
+            elif processor.is_unknown(token):
+                token_bytes.append(UNREADABLE.encode())
+            else:
+                token_bytes.append(text.replace(SPACE_MARK, " ").encode())
+        return cls(processor, tuple(token_bytes), NORMAL_FORM in model)
 
     def __len__(self) -> int:
         return len(self.token_bytes)
@@ -184,17 +187,6 @@ class Vocabulary:
         """Return whether some bytes of the text of `ids` form no character."""
         has_bytes = not self.byte_ids.isdisjoint(ids)
         return has_bytes and self.decode(ids) != self.decode(ids, errors="ignore")
-
-
-def _bytes_of(processor: Any, token_id: int) -> bytes:
-    if processor.is_byte(token_id):
-        return bytes([int(processor.id_to_piece(token_id)[1:-1], base=16)])
-    if processor.is_control(token_id):
-        return b""
-    if processor.is_unknown(token_id):
-        return UNREADABLE.encode()
-    token: str = processor.id_to_piece(token_id)
-    return token.replace(SPACE_MARK, " ").encode()
 
 
 @dataclass(frozen=True)

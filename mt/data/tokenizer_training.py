@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
@@ -17,14 +17,14 @@ import sentencepiece
 
 from mt.config import TokenizerConfig
 from mt.config.data import DataConfig, MixtureSource
+from mt.data.filters import hash_text, normalized
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import (
     CONTROL,
     NORMAL,
-    bytes_field,
+    append_tokens,
     encode_token,
-    number_field,
     with_normal_form,
 )
 from mt.data.store import mix
@@ -54,7 +54,6 @@ _RESERVED = "\u2585"
 _ERRORS_ONLY = 2
 _LEAST_COVERAGE = 0.98
 """Least `character_coverage` that SentencePiece takes."""
-_TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _SAMPLE_LINES = 1_000_000
 _BLOCK_LINES = 1 << 16
 Pairs = Callable[[], Iterator[SentencePair]]
@@ -208,6 +207,12 @@ class TokenizerText:
             sample = samples.setdefault(corpus, Reservoir(_SAMPLE_LINES, self._seed))
             sample.add(lines if selection is None else filter(None, lines))
 
+    def leave_out(self, texts: set[int]) -> None:
+        """Drop the lines whose normalized text has one of these hashes."""
+        for sample in chain.from_iterable(samples.values() for samples in self._samples.values()):
+            lines = sample.items
+            sample.items = [line for line in lines if hash_text(normalized(line)) not in texts]
+
     def take(self, name: str) -> list[str]:
         """Return the lines of a model file, and free their memory here."""
         samples = self._samples.pop(name)
@@ -216,30 +221,22 @@ class TokenizerText:
         sizes = {corpus: size for corpus, size in self._pairs.items() if size}
         weights = [self._mixture.corpora[corpus.rpartition(".")[2]].weight for corpus in sizes]
         mixture = mix([*sizes.values()], weights, temperature=self._mixture.temperature)
-        lines = {
-            corpus: passes * samples[corpus].seen
+        counts = [
+            passes * samples[corpus].seen
             for corpus, passes in zip(sizes, mixture.weights, strict=True)
-        }
+        ]
         # No more than a sample has; at least one whole corpus.
         scale = 1 / min(1.0, max(mixture.weights, default=1.0))
-        scale = min(scale, _SAMPLE_LINES / max(sum(lines.values()), 1.0))
-        return [
-            line
-            for index, (corpus, count) in enumerate(lines.items())
-            for line in _repeat(samples[corpus].items, round(scale * count), (self._seed, index))
-        ]
-
-
-def _repeat(lines: Sequence[str], count: int, seed: tuple[int, int]) -> Iterator[str]:
-    """Yield some number of lines in their order, each equally often up to one, by a seed."""
-    if not lines:
-        return
-    times, rest = divmod(count, len(lines))
-    random = np.random.Generator(np.random.PCG64(seed))
-    more = np.zeros(len(lines), bool)
-    more[random.permutation(len(lines))[:rest]] = True
-    for line, is_repeated in zip(lines, more, strict=True):
-        yield from [line] * (times + is_repeated)
+        scale = min(scale, _SAMPLE_LINES / max(sum(counts), 1.0))
+        taken: list[str] = []
+        for index, (corpus, count) in enumerate(zip(sizes, counts, strict=True)):
+            lines = samples[corpus].items
+            times, rest = divmod(round(scale * count), max(len(lines), 1))
+            random = np.random.Generator(np.random.PCG64((self._seed, index)))
+            repeats = np.full(len(lines), times)
+            repeats[random.permutation(len(lines))[:rest]] += 1
+            taken += chain.from_iterable(map(repeat, lines, repeats.tolist()))
+        return taken
 
 
 @dataclass(frozen=True)
@@ -363,7 +360,7 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             minloglevel=_ERRORS_ONLY,
         )
     except RuntimeError as error:
-        if needed := _TOO_SMALL.search(str(error)):
+        if needed := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
             raise ConfigError(
                 f"`tokenizer.vocabulary_size` {config.vocabulary_size} is too small: the "
                 f"characters of the corpus take {needed[1]} tokens; raise it, or lower "
@@ -373,9 +370,6 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
     return model.getvalue()
 
 
-# Fields of ModelProto and its messages in sentencepiece_model.proto.
-_TOKENS, _TRAINER = 1, 2
-_VOCABULARY_SIZE = 4
 _EXAMPLES = 5
 
 
@@ -390,24 +384,42 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
-        old = Vocabulary.from_model(_append(old, [encode_token(tag, CONTROL) for tag in tags]))
+        model = append_tokens(model, len(old), [encode_token(tag, CONTROL) for tag in tags])
+        old = Vocabulary.from_model(model)
     most = config.added_tokens
     if not most or not lines:
-        return old.processor.serialized_model_proto() if tags else model
+        return model
     sample = prepare_lines(lines)
-    unknown = _count_unknown(old, sample)
-    tokens = _choose_usable(old, _learn_lacking(old, sample, config), most)
+    characters = Counter(character for line in sample for character in old.inside.normalize(line))
+    settings = config.changed(
+        algorithm=old.algorithm,
+        tags=tuple(old.tags),
+        vocabulary_size=len(old) + most + len(set().union(*sample)),
+        subword_dropout=(0.0, 0.0),
+    )
+    trained = Vocabulary.from_model(learn(sample, settings))
+    scores = {text: trained.processor.get_score(token) for token, text in trained.texts().items()}
+    lacking = sorted(_list_lacking(old, scores), key=lambda text: len(text) > 1)
+    # BPE never produces a token whose own text is segmented otherwise, because of earlier merges
+    # across its parts, and neither algorithm one that the normalization changes.
+    while True:
+        tokens = {token: scores[token] for token in lacking[:most]}
+        extended = Vocabulary.from_model(_add_tokens(old, tokens)).inside
+        unused = {token for token in tokens if extended.encode(token) != [extended[token]]}
+        if not unused:
+            break
+        lacking = [token for token in lacking if token not in unused]
     if tokens:
         _logger.info(
             "tokenizer: %s new tokens after the %s old ones, such as %s",
             *(f"{len(tokens):,}", f"{len(old):,}", list_tokens(tokens)),
         )
-    if unknown:
+    if unknown := _list_lacking(old, [character for character, _ in characters.most_common()]):
         _logger.info(
             "tokenizer: characters that were no tokens: %s (%s of the text), such as %s",
             f"{len(unknown):,}",
-            f"{unknown.total() / sum(map(len, sample)):.2%}",
-            list_tokens(character for character, _ in unknown.most_common()),
+            f"{sum(characters[character] for character in unknown) / sum(map(len, sample)):.2%}",
+            list_tokens(unknown),
         )
     if len(tokens) < most:
         _logger.warning(
@@ -448,56 +460,11 @@ def list_tokens(tokens: Iterable[str]) -> str:
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
 
 
-def _count_unknown(old: Vocabulary, sample: list[str]) -> "Counter[str]":
-    """Count the characters of a sample, as they are normalized, that are no tokens."""
-    normalize = old.inside.normalize
-    counts = Counter(character for line in sample for character in normalize(line))
-    token_ids = old.processor.piece_to_id(list(counts))
-    return Counter(
-        {
-            character: counts[character]
-            for character, token_id in zip(counts, token_ids, strict=True)
-            if token_id == UNK
-        }
-    )
-
-
-def _learn_lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dict[str, float]:
-    """Return tokens and scores of a vocabulary trained on the sample that `old` lacks.
-
-    Characters come first.
-    """
-    characters = len(set().union(*sample))
-    settings = config.changed(
-        algorithm=old.algorithm,
-        tags=tuple(old.tags),
-        vocabulary_size=len(old) + config.added_tokens + characters,
-        subword_dropout=(0.0, 0.0),
-    )
-    trained = Vocabulary.from_model(learn(sample, settings))
-    scores = {
-        text: trained.processor.get_score(token_id) for token_id, text in trained.texts().items()
-    }
-    known = old.processor.piece_to_id(list(scores))
-    lacking = [text for text, token_id in zip(scores, known, strict=True) if token_id == UNK]
-    lacking.sort(key=lambda text: len(text) > 1)
-    return {text: scores[text] for text in lacking}
-
-
-def _choose_usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, float]:
-    """Return the first `count` tokens that the extended vocabulary can produce.
-
-    BPE never produces a token whose own text is segmented otherwise, because of earlier merges
-    across its parts, and neither algorithm one that the normalization changes.
-    """
-    tokens = list(scores)
-    while True:
-        chosen = {token: scores[token] for token in tokens[:count]}
-        extended = Vocabulary.from_model(_add_tokens(old, chosen)).inside
-        unused = {token for token in chosen if extended.encode(token) != [extended[token]]}
-        if not unused:
-            return chosen
-        tokens = [token for token in tokens if token not in unused]
+def _list_lacking(old: Vocabulary, texts: Iterable[str]) -> list[str]:
+    """Return the texts that are no tokens of a vocabulary."""
+    listed = list(texts)
+    ids = old.processor.piece_to_id(listed)
+    return [text for text, token in zip(listed, ids, strict=True) if token == UNK]
 
 
 def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
@@ -511,13 +478,4 @@ def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     for rank, (token, score) in enumerate(scores.items(), start=len(old_scores)):
         own = -rank if old.algorithm == "bpe" else max(score, min(old_scores))
         tokens.append(encode_token(token, NORMAL, own))
-    # SentencePiece writes the fields in their usual order.
-    model: bytes = Vocabulary.from_model(_append(old, tokens)).processor.serialized_model_proto()
-    return model
-
-
-def _append(old: Vocabulary, tokens: list[bytes]) -> bytes:
-    added = b"".join(bytes_field(_TOKENS, token) for token in tokens)
-    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tokens)))
-    model: bytes = old.processor.serialized_model_proto() + added + counted
-    return model
+    return append_tokens(old.processor.serialized_model_proto(), len(old), tokens)

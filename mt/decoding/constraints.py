@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mt.special_ids import EOS, PAD
+from mt.special_ids import PAD
 
 NEVER = float("-inf")
 
@@ -29,52 +29,29 @@ class Constraints:
 
     no_repeat_ngram: int | None = None
     """Length of the n-grams that may occur only once (Paulus et al. 2018, section 2.5)."""
-    repetition_penalty: float = 1.0
-    """Factor on the log-probability of a token that occurred before.
-
-    Keskar et al. 2019, section 4.1, divide the logit and therefore need one case for each sign;
-    log-probabilities have only one sign.
-    """
-    shortest: Tensor | None = None
-    """Minimum length of each translation, including EOS [B]."""
     prefixes: Tensor | None = None
     """Forced beginning of each translation [B T], padded with PAD."""
 
     @property
     def is_empty(self) -> bool:
         """True if nothing is constrained."""
-        return (
-            self.no_repeat_ngram is None
-            and self.repetition_penalty == 1.0
-            and self.shortest is None
-            and self.prefixes is None
-        )
+        return self.no_repeat_ngram is None and self.prefixes is None
 
     def apply(self, logits: Tensor, normaliser: Tensor, prefixes: Prefixes) -> None:
         """Change logits [R V] in place; `normaliser` [R 1] keeps the model's probabilities.
 
         A forced prefix overrides all other constraints and costs nothing: divided by the length
-        penalty, the log-probability of an improbable prefix would reward length. A row without
-        any allowed token may end.
+        penalty, the log-probability of an improbable prefix would reward length.
         """
         tokens, place = prefixes.tokens, prefixes.tokens.shape[1]
-        end = logits[:, EOS].clone()
-        if self.repetition_penalty != 1.0 and place:
-            log_probs = logits.gather(1, tokens) - normaliser
-            logits.scatter_(1, tokens, self.repetition_penalty * log_probs + normaliser)
         if self.no_repeat_ngram is not None and place >= self.no_repeat_ngram:
             ids, repeats = repeating_tokens(tokens, self.no_repeat_ngram)
             never = torch.zeros_like(repeats, dtype=logits.dtype).masked_fill_(repeats, NEVER)
             logits.scatter_add_(1, ids, never)
-        if self.shortest is not None:
-            early = place + 1 < self.shortest[prefixes.sentences]
-            logits[:, EOS].masked_fill_(early, NEVER)
         if self.prefixes is not None and place < self.prefixes.shape[1]:
             ids = self.prefixes[prefixes.sentences, place][:, None]
             logits.masked_fill_(ids != PAD, NEVER)
             logits.scatter_(1, ids, torch.where(ids != PAD, normaliser, logits.gather(1, ids)))
-        stuck = logits[:, EOS:].amax(dim=1) == NEVER
-        logits[:, EOS] = torch.where(stuck, end, logits[:, EOS])
 
 
 NO_CONSTRAINTS = Constraints()

@@ -22,7 +22,6 @@ from mt.decoding.engine import (
     TokenDetails,
     choose_rank_device,
     length_limit,
-    minimum_length,
     plan_batches,
 )
 from mt.errors import RunError, UserError, listed
@@ -43,18 +42,11 @@ FORCED_POSITIONS = 1024
 
 def describe_unsupported(decoding: DecodingConfig) -> str | None:
     """Return an error message if CTranslate2 does not support `decoding`, else None."""
-    formula = "would follow another formula; translate with the run"
     for is_set, key, reason in (
         (decoding.ensemble, "ensemble", "translates alone; translate with the run"),
         (decoding.adapter, "adapter", "has its weights; export the run of the adapter"),
         (decoding.mbr, "mbr", "chooses by its score; translate with the run"),
         (decoding.search == "sample", "search: sample", "does not sample; translate with the run"),
-        (decoding.coverage_penalty, "coverage_penalty", formula),
-        (
-            decoding.repetition_penalty != 1.0,
-            "repetition_penalty",
-            f"{formula}, or use `decoding.no_repeat_ngram`",
-        ),
     ):
         if is_set:
             return f"`decoding.{key}`: an exported model {reason}"
@@ -70,9 +62,8 @@ def find_differing_key(decoding: DecodingConfig) -> str | None:
     if reason := describe_unsupported(decoding):
         return reason.split("`")[1]
     if decoding.search == "beam":
-        for key in ("no_repeat_ngram", "min_length_ratio"):
-            if getattr(decoding, key):
-                return f"decoding.{key}"
+        if decoding.no_repeat_ngram:
+            return "decoding.no_repeat_ngram"
         if decoding.length_normalization == "average":
             return "decoding.length_normalization: average"
         if (
@@ -148,7 +139,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         if reason := describe_unsupported(decoding):
             raise UserError(reason)
         prefixes = prefixes or [()] * len(sources)
-        constrained = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
+        constrained = decoding.no_repeat_ngram is not None
         unscored: dict[int, list[list[str]]] = {}
         retried = []
         for index, texts, hypotheses in self._results(sources, decoding, prefixes):
@@ -192,8 +183,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             for index, best in self.iterate_n_best(fitting_sources, decoding, 1, prefixes=forced):
                 yield fitting[index], best
             return
-        assert decoding.no_repeat_ngram is None and not decoding.min_length_ratio
-        assert not any(forced)
+        assert decoding.no_repeat_ngram is None and not any(forced)
         for index, _, hypotheses in self._results(fitting_sources, decoding, forced):
             if _is_settled(hypotheses, limits[fitting[index]]):
                 yield fitting[index], _ranked(hypotheses, 1)
@@ -250,7 +240,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             return_scores=True,
             max_input_length=0,  # the default cuts sources at 1,024 tokens
             max_decoding_length=self._limit(longest, decoding),
-            min_decoding_length=minimum_length(longest, decoding) - 1,  # EOS is not counted
+            min_decoding_length=0,  # the default forbids an empty translation
         )
         return results
 
@@ -427,15 +417,12 @@ def _batches(
 ) -> Iterator[list[int]]:
     """Yield batches of sources of similar length, longest first.
 
-    A minimum length also applies per batch and needs batches of equal length. Sources with and
-    without a prefix do not share a batch, because a prefix in a batch keeps all its hypotheses from
-    ending at the first step.
+    Sources with and without a prefix do not share a batch, because a prefix in a batch keeps all
+    its hypotheses from ending at the first step.
     """
-
-    groups: dict[tuple[bool, int], dict[int, int]] = {}
+    groups: dict[bool, dict[int, int]] = {}
     for index, length in enumerate(lengths):
-        kind = bool(prefixes[index]), -length if decoding.min_length_ratio else 0
-        groups.setdefault(kind, {})[index] = length
+        groups.setdefault(bool(prefixes[index]), {})[index] = length
     for _, group in sorted(groups.items()):
         yield from plan_batches(group, lambda _: decoding.sentences_at_once)
 

@@ -27,13 +27,10 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Tokens without BOS and EOS."""
     log_prob: float
-    """Sum of the natural log-probabilities of the tokens, including EOS if it was reached.
-
-    `decoding.repetition_penalty` scales those of repeated tokens.
-    """
+    """Sum of the natural log-probabilities of the tokens, including EOS if it was reached."""
     score: float
     """Ranking key. Greedy search and sampling: `log_prob` without a forced prefix. Beam search: the
-    same divided by the length penalty, less the coverage penalty.
+    same divided by the length penalty.
     """
     finished: bool
     """False if the length limit cut the hypothesis off before EOS."""
@@ -183,11 +180,6 @@ No divisor may fall with the length: the early stop of beam search depends on it
 def length_limit(source_tokens: int, decoding: DecodingConfig) -> int:
     """Return the largest number of tokens of a translation, including EOS."""
     return math.ceil(decoding.max_length_ratio * source_tokens + decoding.max_length_extra)
-
-
-def minimum_length(source_tokens: int, decoding: DecodingConfig) -> int:
-    """Return the smallest number of tokens of a translation, including EOS."""
-    return max(1, math.ceil(decoding.min_length_ratio * source_tokens))
 
 
 def plan_batches(lengths: Mapping[int, int], size: Callable[[int], int]) -> Iterator[list[int]]:

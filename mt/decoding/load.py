@@ -264,7 +264,6 @@ def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEng
     import torch
 
     from mt.decoding.sampling import check_candidates
-    from mt.decoding.torch_engine import TorchEngine
 
     decoding = stored.config.decoding
     check_candidates(decoding)
@@ -282,7 +281,16 @@ def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEng
     if device.type == "cuda":
         index = choose_rank_device(torch.cuda.device_count())
         device = torch.device("cuda") if index is None else torch.device("cuda", index)
-    models = [_build(member, device).to(dtype) for member in (finished, *others)]
+    return build_engine((finished, *others), device, dtype)
+
+
+def build_engine(
+    runs: Sequence[FinishedRun], device: "torch.device", dtype: "torch.dtype | None" = None
+) -> "TorchEngine":
+    """Return the PyTorch engine of a run, or of an ensemble; by default in fp32."""
+    from mt.decoding.torch_engine import TorchEngine
+
+    models = [_build(run, device).to(dtype) for run in runs]
     return TorchEngine(models[0], device, models[1:])
 
 

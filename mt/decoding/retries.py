@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mt.config import DecodingConfig
+from mt.config.decoding import MBR_CANDIDATES
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import extract_verbatim, is_unspaced, missing_verbatim, reinsert
 from mt.decoding.alignment import align_words, map_positions
@@ -80,8 +81,7 @@ class RetryingSearch:
             self._retry(inputs, results, n_best, lambda _, part: is_loop(part), blocked)
         # From two source tokens on, this limit is `_MOST_TIMES` at most.
         short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
-        if self.decoding.min_length_ratio < 1:
-            self._retry(inputs, results, n_best, _may_be_shorter, short)
+        self._retry(inputs, results, n_best, _may_be_shorter, short)
 
     def _search(
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
@@ -91,7 +91,7 @@ class RetryingSearch:
         candidates = self.engine.iterate_n_best(
             [item.ids for item in inputs],
             decoding,
-            n_best if decoding.mbr is None else decoding.mbr_candidates,
+            n_best if decoding.mbr is None else MBR_CANDIDATES,
             prefixes=[(*self.tokenizer.target_prefix, *item.prefix) for item in inputs],
         )
         if decoding.mbr is not None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig
+from mt.config.decoding import MBR_CANDIDATES
 from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
 from mt.decoding.engine import Hypothesis
 from mt.decoding.search import StepModel, apply_constraints, extend, sum_dtype
@@ -104,11 +105,10 @@ def check_candidates(decoding: DecodingConfig) -> None:
     if decoding.mbr is None or decoding.search == "sample":
         return
     most = decoding.beam if decoding.search == "beam" else 1
-    if most < decoding.mbr_candidates:
+    if most < MBR_CANDIDATES:
         raise UserError(
-            f"`decoding.mbr` chooses from {decoding.mbr_candidates} translations, and "
-            f"{decoding.search} search finds {most}: take `decoding.search` sample, a larger "
-            "`decoding.beam`, or fewer `decoding.mbr_candidates`"
+            f"`decoding.mbr` chooses from {MBR_CANDIDATES} translations, and {decoding.search} "
+            f"search finds {most}: take `decoding.search` sample, or a larger `decoding.beam`"
         )
 
 

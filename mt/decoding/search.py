@@ -7,7 +7,7 @@ a few flags of each sentence once per step, and the hypotheses at the end.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -41,18 +41,6 @@ class StepModel(Protocol):
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all rows of the sentences that are not numbered in `sentences`."""
-        ...
-
-
-@runtime_checkable
-class AttentiveStepModel(StepModel, Protocol):
-    """Step model with access to its attention, for a coverage penalty."""
-
-    def attention(self) -> Tensor:
-        """Return the attention of the last step's rows to each source token [R S], 1 at padding.
-
-        Called between `step` and `keep`.
-        """
         ...
 
 
@@ -226,8 +214,6 @@ class BeamSettings:
     """Key of LENGTH_NORMALIZATIONS."""
     count: int = 1
     """Number of hypotheses per sentence that must be the best ones."""
-    coverage: float = 0.0
-    """beta of the coverage penalty, see `coverage_cost`."""
 
 
 def beam(
@@ -259,9 +245,6 @@ def beam(
         # At most `beam` tokens of one row can live on, and EOS may be among the candidates.
         count = settings.beam + 1
         candidates = best_candidates(logits, count, constraints, beams.prefixes())
-        if settings.coverage:
-            assert isinstance(model, AttentiveStepModel), "a coverage penalty needs attention"
-            beams.add_attention(model.attention())
         stay, moved = beams.advance(candidates)
         if stay is not None and beams.live.count:
             model.keep(stay)
@@ -282,7 +265,7 @@ class _Beams:
         dtype = sum_dtype(device)
         lengths = limits.tolist()
         assert all(length > 0 for length in lengths), "a translation has at least an EOS"
-        self.beam, self.beta = beam, settings.coverage
+        self.beam = beam
         self.limits = limits
         self.live = _LiveSentences(sentences, device)
         self.sentences = torch.arange(sentences, device=device) if keeps_sentences else None
@@ -298,10 +281,6 @@ class _Beams:
         self.parents = torch.zeros_like(self.last_ids)
         self.unmoved = torch.arange(beam, device=device)
         self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64, device=device)
-        # Coverage cost of a hypothesis that ends here, and the summed attention to each source
-        # token [B K S], empty without a coverage penalty.
-        self.costs = torch.zeros_like(self.log_probs)
-        self.coverage = self.log_probs.new_zeros(sentences, 1, 0)
         # Scores of the best `count` finished hypotheses of each sentence, best first.
         self.best_scores = self.log_probs.new_full((sentences, settings.count), NEVER)
         self.found_count = torch.zeros(sentences, dtype=torch.int64, device=device)
@@ -316,12 +295,6 @@ class _Beams:
         rows = self.tokens.shape[1]
         return Prefixes(self.sentences.repeat_interleave(rows), self.tokens.flatten(0, 1))
 
-    def add_attention(self, attention: Tensor) -> None:
-        """Add the attention of the current step to each source token [R S]."""
-        attention = attention.to(self.log_probs.dtype).view(*self.log_probs.shape, -1)
-        self.coverage = self.coverage + attention if self.length else attention
-        self.costs = self.beta * coverage_cost(self.coverage)
-
     def advance(self, candidates: Candidates) -> tuple[Tensor | None, bool]:
         """Append one token to each row, and end sentences.
 
@@ -333,7 +306,7 @@ class _Beams:
         is_end = ids == EOS
         log_probs, origins, former = totals[:, : self.beam], parents[:, : self.beam], self.tokens
         ends = is_end[:, : self.beam] & (log_probs > NEVER) & ~self.live.over[:, None]
-        scores = log_probs / self.penalties[self.length] - self.costs.gather(1, origins)
+        scores = log_probs / self.penalties[self.length]
         # Each row has at most one EOS candidate, so at least `beam` of the 2 * beam live on.
         living = is_end.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.beam]
         self.log_probs = totals.gather(1, living)
@@ -341,8 +314,6 @@ class _Beams:
         self.parents = parents.gather(1, living)
         tokens = _of_parents(former, self.parents)
         self.tokens = torch.cat((tokens, self.last_ids[:, :, None]), dim=2)
-        self.coverage = _of_parents(self.coverage, self.parents)
-        self.costs = self.costs.gather(1, self.parents)
         over = self._over(ends, scores) & ~self.live.over
         without = over & (self.found_count == 0)
         moved = (self.parents != self.unmoved).any(dim=1) & ~self.live.over
@@ -409,7 +380,7 @@ class _Beams:
     def _add_unfinished(self, numbers: NDArray[np.int64], places: Tensor) -> None:
         """Add the live rows of the sentences at these places as unfinished hypotheses."""
         log_probs = self.log_probs[places]
-        scores = log_probs / self.penalties[self.length] - self.costs[places]
+        scores = log_probs / self.penalties[self.length]
         self.found.add(
             np.repeat(numbers, self.beam),
             self.tokens[places].flatten(0, 1),
@@ -422,25 +393,11 @@ class _Beams:
         """Keep the sentences at these places."""
         self.limits, self.log_probs = self.limits[stay], self.log_probs[stay]
         self.last_ids, self.parents = self.last_ids[stay], self.parents[stay]
-        self.tokens, self.coverage = self.tokens[stay], self.coverage[stay]
-        self.costs, self.best_scores = self.costs[stay], self.best_scores[stay]
+        self.tokens, self.best_scores = self.tokens[stay], self.best_scores[stay]
         self.found_count = self.found_count[stay]
         self.best_has_ended = self.best_has_ended[stay]
         if self.sentences is not None:
             self.sentences = self.sentences[stay]
-
-
-_LEAST_COVERAGE = 1e-10
-"""Lower bound that keeps the cost of a source token without attention finite."""
-
-
-def coverage_cost(coverage: Tensor) -> Tensor:
-    """Return -cp(X; Y) / beta for the summed attention to each source token [... S].
-
-    Wu et al. 2016, equation 14: the sum of log(min(coverage, 1)), with the sign reversed. The cost
-    is never negative, so the early stop stays exact: a live row may still lose its cost.
-    """
-    return -coverage.clamp(min=_LEAST_COVERAGE, max=1.0).log().sum(dim=-1)
 
 
 def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Tensor) -> Tensor:

@@ -30,7 +30,6 @@ from mt.decoding.engine import (
     TargetPrefixes,
     TokenDetails,
     length_limit,
-    minimum_length,
     plan_batches,
 )
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
@@ -101,7 +100,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
     ) -> list[list[Hypothesis]]:
         limits = torch.tensor(self._limits(sources, decoding), device=self.device)
-        constraints = _constraints(sources, decoding, prefixes, self.device)
+        constraints = _constraints(decoding, prefixes, self.device)
         source = pad_rows(sources, self.device)
         if decoding.search == "greedy":
             return [
@@ -113,11 +112,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             decoding.length_penalty,
             decoding.length_normalization,
             min(count, decoding.beam),
-            decoding.coverage_penalty,
         )
         steps = _Steps(self.models, source, decoding.beam)
-        for state in steps.states:
-            state.alignment_cache.records_attention = bool(decoding.coverage_penalty)
         return beam(steps, limits, settings, constraints)
 
     def _sample(
@@ -134,7 +130,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
         source = pad_rows(repeated_sources, self.device)
         repeated = [prefix for prefix in prefixes for _ in range(count)]
-        constraints = _constraints(repeated_sources, decoding, repeated, self.device)
+        constraints = _constraints(decoding, repeated, self.device)
         steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
         hypotheses = sample(steps, longest, uniforms, settings, constraints)
         lists = [hypotheses[first : first + count] for first in range(0, len(hypotheses), count)]
@@ -324,15 +320,10 @@ def pad_rows(rows: Sequence[Ids], device: torch.device) -> Tensor:
 
 
 def _constraints(
-    sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes, device: torch.device
+    decoding: DecodingConfig, prefixes: TargetPrefixes, device: torch.device
 ) -> Constraints:
-    shortest, forced = None, None
-    if decoding.min_length_ratio:
-        lengths = [minimum_length(len(source), decoding) for source in sources]
-        shortest = torch.tensor(lengths, device=device)
-    if any(prefixes):
-        forced = pad_rows(prefixes, device)
-    return Constraints(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
+    forced = pad_rows(prefixes, device) if any(prefixes) else None
+    return Constraints(decoding.no_repeat_ngram, forced)
 
 
 class _Steps:
@@ -348,9 +339,6 @@ class _Steps:
         self.states: list[DecoderState] = [
             model.start(model.encode(source), rows_per_sentence) for model in models
         ]
-
-    def attention(self) -> Tensor:
-        return torch.stack([state.attention() for state in self.states]).mean(dim=0)
 
     def step(self, last_ids: Tensor) -> Tensor:
         pairs = zip(self.models, self.states, strict=True)

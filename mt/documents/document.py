@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, islice, tee
+from itertools import compress, islice
 from pathlib import Path
 
 from mt.config.loading import load_config
@@ -28,8 +28,8 @@ from mt.documents.markdown import read_markdown
 from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
 from mt.documents.segments import (
     DocumentText,
-    Entry,
     Format,
+    Group,
     Item,
     Options,
     Reader,
@@ -103,37 +103,46 @@ class SourceDocument:
     format: Format
 
     def read_items(self, options: Options) -> list[Item]:
-        """Return the changes of the document in order; raises DataError if it is damaged."""
-        return [*FORMATS[self.format][0](self.text.removeprefix(_BYTE_ORDER_MARK), options)]
+        """Return the changes of the document in order.
+
+        Raises DataError if the document is damaged, or has a text that is too long.
+        """
+        items = [*FORMATS[self.format][0](self.text.removeprefix(_BYTE_ORDER_MARK), options)]
+        texts = (text.text for item in items for text in item.texts)
+        for number, text in enumerate(texts, start=1):
+            if len(text) > LONGEST_LINE:
+                most = f"{LONGEST_LINE:,} characters"
+                raise DataError(f"{options.name}: text {number} has more than {most}; divide it")
+        return items
 
     def translate(
         self,
         items: Iterable[Item],
-        translate: Callable[[Iterator[DocumentText]], Iterator[TranslatedLine]],
+        translations: Iterable[TranslatedLine],
         refuse: Callable[[range, str], None] = lambda _numbers, _reason: None,
     ) -> Iterator[bytes]:
         """Yield the document with the translation of each text of its items, in order.
 
-        `translate` may read ahead; it returns one line for each text. An item with a refused
-        translation keeps its source: `refuse` gets the numbers of its texts and the reason.
+        An item with a refused translation keeps its source: `refuse` gets the numbers of its texts
+        and the reason.
         """
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
         yield self._encode(self.text[: len(self.text) - len(text)])
-        translations = translate(part for item in items for part in item.texts)
+        lines = iter(translations)
         end, text_number = 0, 1
         for item in items:
             assert item.start >= end, "items are in order"
-            lines = list(islice(translations, len(item.texts)))
+            numbers = range(text_number, text_number + len(item.texts))
+            translated = [*islice(lines, len(numbers))]
             try:
-                rendered = item.render(iter(lines))
+                rendered = item.render(iter(translated))
             except RefusedTranslationError as refused:
-                refuse(range(text_number, text_number + len(lines)), str(refused))
+                refuse(numbers, str(refused))
                 rendered = text[item.start : item.end]
-                if isinstance(item, Entry) and item.untranslated is not None:
+                if isinstance(item, Group) and item.untranslated is not None:
                     rendered = item.untranslated
             yield self._encode(text[end : item.start] + rendered)
-            end = item.end
-            text_number += len(lines)
+            end, text_number = item.end, numbers.stop
         yield self._encode(text[end:])
 
     def _encode(self, text: str) -> bytes:
@@ -152,7 +161,14 @@ def read_document(content: bytes, format: Format, name: str) -> SourceDocument:
             f"{name}: is larger than {MOST_BYTES >> 20} MiB; split it, or read it as text with "
             "`--format text`"
         )
-    for encoding in _guess_encodings(content, format):
+    is_markup = format in _MARKUP
+    declared = _DECLARED.search(content, 0, _DECLARATION_BYTES) if is_markup else None
+    encodings = ["utf-8", *([declared[1].decode()] if declared else [])]
+    if content[:2] in _UTF16:
+        encodings.insert(0, _UTF16[content[:2]])
+    elif content.isascii():
+        encodings.reverse()
+    for encoding in encodings:
         try:
             text = content.decode(encoding)
             if text.encode(encoding) != content:
@@ -165,26 +181,13 @@ def read_document(content: bytes, format: Format, name: str) -> SourceDocument:
                 "convert it with iconv"
             )
         return SourceDocument(text, encoding, format)
+    fault = "is not UTF-8"
     try:
         content.decode()
     except UnicodeDecodeError as error:
         line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
         fault = f"line {line} is not UTF-8 (byte 0x{byte:02x})"
-        raise DataError(f"{name}: {fault}; convert it with iconv") from None
-    raise DataError(f"{name}: is not UTF-8; convert it with iconv")
-
-
-def _guess_encodings(content: bytes, format: Format) -> Iterator[str]:
-    """Yield the possible encodings of a document, the most certain first."""
-    is_markup = format in _MARKUP
-    declared = _DECLARED.search(content, 0, _DECLARATION_BYTES) if is_markup else None
-    if content[:2] in _UTF16:
-        yield _UTF16[content[:2]]
-    elif declared and content.isascii():
-        yield declared[1].decode()
-    yield "utf-8"
-    if declared:
-        yield declared[1].decode()
+    raise DataError(f"{name}: {fault}; convert it with iconv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,17 @@ class DocumentJob:
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
 
+    def check_options(self) -> None:
+        """Raise UserError for an option of other formats."""
+        for name, is_given, formats in (
+            ("--column", self.column is not None, ("jsonl", "tsv")),
+            ("--fuzzy", self.fuzzy, ("po",)),
+            ("--fuzzy-below", self.fuzzy_below is not None, ("po", "xliff")),
+        ):
+            if is_given and self.format not in formats:
+                meant = " and ".join(formats)
+                raise UserError(f"`{name}` is for {meant}, the format is {self.format}")
+
 
 def translate_document(
     run: Path, job: DocumentJob, *, overrides: Sequence[str] = (), device: str = "auto"
@@ -216,12 +230,17 @@ def translate_document(
     Notes on a text are logged with its number. Raises UserError for invalid files, device, run
     folder or overrides, and DataError for a damaged document, before a text is translated.
     """
-    _check_options(job)
+    job.check_options()
     inputs = [job.input and require_file(job.input), job.glossary]
     check_output_files([job.output, job.report], inputs)
     terms = read_terms(job.glossary)
+    content = bytearray()
+    for chunk in stdin_chunks() if job.input is None else read_chunks(job.input):
+        content += chunk
+        if len(content) > MOST_BYTES:
+            break
     name = str(job.input or "stdin")
-    document = read_document(_read_content(job.input), job.format, name)
+    document = read_document(bytes(content), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
     translator.use_terms(terms)
     direction, below = translator.direction, job.fuzzy_below
@@ -229,19 +248,26 @@ def translate_document(
         translator.require_calibration("--fuzzy-below")
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
     items = document.read_items(options)
-    text_count = _check_texts(items, name)
+    texts = [text for item in items for text in item.texts]
+    for item in items:
+        if isinstance(item, Replacement) and item.note:
+            _logger.info("%s: %s", name, item.note)
+    if kept := count_kept(items):
+        _logger.info("%s: not translated: %s", name, format_kept(kept))
+    if not texts:
+        _logger.warning("%s: has no text to translate", name)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        rows, found = list[str](), 0
-        bar = stack.enter_context(progress_bar(job.input, texts=text_count))
+        rows, term_count = list[str](), 0
+        bar = stack.enter_context(progress_bar(job.input, texts=len(texts)))
 
-        def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-            nonlocal found
+        def translate() -> Iterator[TranslatedLine]:
+            nonlocal term_count
             for translation, links in translate_texts(translator, texts, options):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
-                found += len(translation.terms)
+                term_count += len(translation.terms)
                 bar.update()
                 needs_review = translation.needs_review or (
                     below is not None
@@ -254,62 +280,22 @@ def translate_document(
             for number in numbers:
                 rows[number - 1] = f"{number}\tkept\t{reason}\t\n"
 
-        out.writelines(document.translate(items, translate, refuse))
+        out.writelines(document.translate(items, translate(), refuse))
         if report is not None:
             report.writelines(row.encode() for row in rows)
-        if job.glossary and text_count and not found:
+        if job.glossary and texts and not term_count:
             _logger.warning("%s: none of its source terms is in the texts", job.glossary)
 
 
-def _check_options(job: DocumentJob) -> None:
-    options = (
-        ("--column", job.column is not None, ("jsonl", "tsv")),
-        ("--fuzzy", job.fuzzy, ("po",)),
-        ("--fuzzy-below", job.fuzzy_below is not None, ("po", "xliff")),
-    )
-    for name, is_given, formats in options:
-        if is_given and job.format not in formats:
-            meant = " and ".join(formats)
-            raise UserError(f"`{name}` is for {meant}, the format is {job.format}")
-
-
-def _check_texts(items: Sequence[Item], name: str) -> int:
-    """Return the number of texts to translate; log the number of those that stay as they are."""
-    texts = [text.text for item in items for text in item.texts]
-    for number, text in enumerate(texts, start=1):
-        if len(text) > LONGEST_LINE:
-            raise DataError(
-                f"{name}: text {number} has more than {LONGEST_LINE:,} characters; divide it"
-            )
-    for item in items:
-        if isinstance(item, Replacement) and item.note:
-            _logger.info("%s: %s", name, item.note)
-    if kept := count_kept(items):
-        _logger.info("%s: not translated: %s", name, format_kept(kept))
-    if not texts:
-        _logger.warning("%s: has no text to translate", name)
-    return len(texts)
-
-
 def translate_texts(
-    translator: Translator, texts: Iterator[DocumentText], options: Options
+    translator: Translator, texts: Sequence[DocumentText], options: Options
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
     """Yield the translation of each text, with links if it has tags."""
-    texts, copies = tee(texts)
-    translations = translator.stream(text.text for text in copies)
+    translations = translator.stream(text.text for text in texts)
+    has_links = iter([text.needs_links(options.target) for text in texts])
     while window := [*islice(translations, translator.look_ahead)]:
-        has_links = [text.needs_links(options.target) for text in islice(texts, len(window))]
-        links = iter(translator.find_links([*compress(window, has_links)]))
-        for translation, needs_links in zip(window, has_links, strict=True):
+        linked = [*islice(has_links, len(window))]
+        links = iter(translator.find_links([*compress(window, linked)]))
+        for translation, needs_links in zip(window, linked, strict=True):
             text_links = next(links) if needs_links else None
             yield translation, text_links or ()
-
-
-def _read_content(path: Path | None) -> bytes:
-    """Return the content of a file, decompressed, or of stdin, as far as a document may reach."""
-    content = bytearray()
-    for chunk in stdin_chunks() if path is None else read_chunks(path):
-        content += chunk
-        if len(content) > MOST_BYTES:
-            break
-    return bytes(content)

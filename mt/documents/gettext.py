@@ -1,27 +1,19 @@
 """Untranslated messages of gettext files (PO), and the header of templates (POT)."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
-from mt.data.placeholders import Syntax, describe_changes, find_syntax
-from mt.documents.icu import BROKEN, is_broken
-from mt.documents.inline import embed
-from mt.documents.segments import Embedded, Entry, Item, Options, Replacement
+from mt.data.placeholders import describe_changes, find_syntax
+from mt.documents.inline import BROKEN, embed, is_broken
+from mt.documents.segments import Group, Item, Options, Replacement
 from mt.errors import DataError
 from mt.languages import base_language, code_parts
 
-_PLURALS = re.compile(
-    r"^Plural-Forms:\s*nplurals\s*=\s*([1-9]\d?)\s*;(?:\s*plural\s*=([^;\n]+))?", re.M
-)
-_LANGUAGE = re.compile(r"^Language:[ \t]*(.*)$", re.MULTILINE)
-_CHARSET = re.compile(r"charset=([^\s;]+)")
 _NO_CHARSETS = frozenset({"CHARSET", "ASCII", "US-ASCII"})
-_TEMPLATE = re.compile("charset=CHARSET|nplurals=INTEGER|^Language:[ \t]*$", re.MULTILINE)
-_EMPTY = re.compile(r'^[ \t]*msgstr(?:\[0\])?[ \t]*""\s*+(?!")', re.MULTILINE)
+_ESCAPES = str.maketrans(PO_ESCAPES)
 _MANY = 5
 """A form for more numbers up to 1,000 than this needs all placeholders for msgfmt."""
 _FORMULAS = """
@@ -58,6 +50,18 @@ class _Plurals:
     is_shared: bool = False
     """True if many other numbers have that form, for example 21."""
 
+    @classmethod
+    def read(cls, count: int, formula: str) -> "_Plurals":
+        """Return the plural forms by their formula; by number alone if it is damaged."""
+        try:
+            find_index = c2py(formula)
+            indices = [find_index(number) for number in range(1001)]
+        except (ValueError, ArithmeticError, RecursionError):
+            indices = [count]
+        if max(indices) >= count:
+            return cls(count)
+        return cls(count, indices[1], is_shared=indices.count(indices[1]) > _MANY)
+
 
 @dataclass(frozen=True, slots=True)
 class _Catalogue:
@@ -72,96 +76,73 @@ class _Catalogue:
     """Language of a template in the source language, or empty."""
     note: str
 
+    @classmethod
+    def read(cls, header: PoMessage | None, options: Options, *, has_plurals: bool) -> "_Catalogue":
+        """Read the header; complete that of a template.
 
-def read_po(source: str, options: Options) -> Iterator[Item]:
-    """Yield the messages without a translation, and the completed header of a template.
-
-    The form for the number 1 is the singular. Obsolete and fuzzy messages stay as they are, and
-    messages with another number of plural forms than the header declares. Raises DataError with the
-    line if the file is damaged, of another language, or has a charset other than UTF-8.
-    """
-    line_end = "\r\n" if "\r\n" in source else "\n"
-    messages = [*read_messages(source, options.name)]
-    header = next((message for message in messages if message.is_header), None)
-    has_plurals = re.search(r"^[ \t]*msgid_plural\b", source, re.MULTILINE) is not None
-    catalogue = _read_header(header, options, has_plurals=has_plurals)
-    written = _quote(catalogue.header, line_end)
-    if header is None and _EMPTY.search(source):
-        yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
-    for message in messages:
-        if not message.forms:
-            raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
-        if message.is_header:
-            form = message.forms[0]
-            if form.text != catalogue.header:
-                if message.is_fuzzy:
-                    start = source.rfind("\n", 0, message.flags) + 1
-                    end = source.find("\n", start) + 1
-                    flags = re.sub(r"[ \t]*\bfuzzy\b,?", "", source[start:end])
-                    yield Replacement(start, end, flags if flags.strip("#, \t\r\n") else "")
-                yield Replacement(form.start, form.end, written, note=catalogue.note)
-        elif kept := _find_reason(message, catalogue):
-            yield Replacement(message.start, message.start, "", kept)
-        else:
-            yield from _fill(source, message, catalogue, line_end, fuzzy=options.fuzzy)
-
-
-def _read_header(header: PoMessage | None, options: Options, *, has_plurals: bool) -> _Catalogue:
-    """Return the properties of a catalogue; complete the header of a template.
-
-    A template is without language, in the source language, fuzzy, or named `.pot`.
-    """
-    name, target = options.name, options.target
-    text = header.forms[0].text if header and header.forms else ""
-    charset, language = _CHARSET.search(text), _LANGUAGE.search(text)
-    if charset and charset[1].upper() not in {"UTF-8", "UTF8", *_NO_CHARSETS}:
-        raise DataError(
-            f"{name}: its header declares the charset {charset[1]}, translations are UTF-8; "
-            "convert it with `msgconv --to-code=UTF-8`"
+        A template is without language, in the source language, fuzzy, or named `.pot`.
+        """
+        name, target = options.name, options.target
+        text = header.forms[0].text if header and header.forms else ""
+        lines = (line.partition(":") for line in text.split("\n"))
+        fields = {field: value.strip() for field, _, value in lines}
+        charset = text.partition("charset=")[2].partition("\n")[0].partition(";")[0].strip()
+        if charset.upper() not in {"", "UTF-8", "UTF8", *_NO_CHARSETS}:
+            raise DataError(
+                f"{name}: its header declares the charset {charset}, translations are UTF-8; "
+                "convert it with `msgconv --to-code=UTF-8`"
+            )
+        code = fields.get("Language", "")
+        base = base_language(code.partition("@")[0])
+        is_of_target = base == base_language(target)
+        in_source = not is_of_target and base == base_language(options.source)
+        if code and not (is_of_target or in_source or target == "und"):
+            raise DataError(
+                f"{name}: `Language` is `{code}`, but the model translates from "
+                f"`{options.source}` to `{target}`; make a catalogue with "
+                f"`msginit --locale={_locale(target)}`"
+            )
+        parts = (part.partition("=") for part in fields.get("Plural-Forms", "").split(";"))
+        declared = {part.strip(): value.strip() for part, _, value in parts}
+        count = declared.get("nplurals", "")
+        plurals = None
+        if count.isdecimal() and 0 < int(count) < 100:
+            plurals = _Plurals.read(int(count), declared.get("plural", ""))
+        is_template = (header is None or header.is_fuzzy or in_source or name.endswith(".pot")) or (
+            charset == "CHARSET" or count == "INTEGER" or fields.get("Language") == ""
         )
-    code = language[1].strip() if language else ""
-    base = base_language(code.partition("@")[0])
-    is_of_target = base == base_language(target)
-    in_source = not is_of_target and base == base_language(options.source)
-    if code and not (is_of_target or in_source or target == "und"):
-        raise DataError(
-            f"{name}: `Language` is `{code}`, but the model translates from `{options.source}` to "
-            f"`{target}`; make a catalogue with `msginit --locale={_locale(target)}`"
-        )
-    is_template = header is None or header.is_fuzzy or in_source or name.endswith(".pot")
-    is_template = is_template or _TEMPLATE.search(text) is not None
-    declared = _PLURALS.search(text)
-    plurals = _read_plurals(int(declared[1]), declared[2]) if declared else None
-    formula = _find_formula(target)
-    is_completed = plurals is None or (is_template and not is_of_target)
-    if is_template:
-        text = _set_field(text, "Language", _locale(target))
-        text = _set_field(text, "MIME-Version", "1.0")
-        text = _set_field(text, "Content-Type", "text/plain; charset=UTF-8")
-        text = _set_field(text, "Content-Transfer-Encoding", "8bit")
-    if is_completed and formula and (has_plurals or declared or "Plural-Forms:" in text):
-        plurals = _read_plurals(*formula)
-        text = _set_field(text, "Plural-Forms", f"nplurals={formula[0]}; plural=({formula[1]});")
-    elif is_completed and is_template and has_plurals and (plurals is None or in_source):
-        raise DataError(
-            f"{name}: no plural forms of `{target}` are known; make a catalogue from the template "
-            f"with `msginit --locale={_locale(target)}`"
-        )
-    note = f"its `Language` `{code}` is now `{_locale(target)}`" if in_source else ""
-    return _Catalogue(text, plurals, is_completed, code if in_source else "", note)
+        is_completed = plurals is None or (is_template and not is_of_target)
+        if is_template:
+            text = _set_field(text, "Language", _locale(target))
+            text = _set_field(text, "MIME-Version", "1.0")
+            text = _set_field(text, "Content-Type", "text/plain; charset=UTF-8")
+            text = _set_field(text, "Content-Transfer-Encoding", "8bit")
+        formula = _find_formula(target)
+        if is_completed and formula and (has_plurals or "Plural-Forms" in fields):
+            plurals = _Plurals.read(*formula)
+            written = f"nplurals={formula[0]}; plural=({formula[1]});"
+            text = _set_field(text, "Plural-Forms", written)
+        elif is_completed and is_template and has_plurals and (plurals is None or in_source):
+            raise DataError(
+                f"{name}: no plural forms of `{target}` are known; make a catalogue from the "
+                f"template with `msginit --locale={_locale(target)}`"
+            )
+        note = f"its `Language` `{code}` is now `{_locale(target)}`" if in_source else ""
+        return cls(text, plurals, is_completed, code if in_source else "", note)
 
 
 def _locale(language: str) -> str:
     """Return a language as gettext writes it: `pt_BR` for pt-BR, `de` for deu_Latn."""
-    first, *more = re.split("[-_]", language)
+    first, *more = language.replace("-", "_").split("_")
     return "_".join([first, *more]) if base_language(first) == first else base_language(language)
 
 
 def _set_field(header: str, name: str, value: str) -> str:
     """Return a header with a field set."""
-    line, field = f"{name}: {value}\n", re.compile(rf"^{name}:.*\n?", re.MULTILINE)
-    if field.search(header):
-        return field.sub(lambda _: line, header, count=1)
+    before, is_set, old = f"\n{header}".partition(f"\n{name}:")
+    line = f"{name}: {value}\n"
+    if is_set:
+        return f"{before}\n{line}".removeprefix("\n") + old.partition("\n")[2]
     return header + "\n" * (header[-1:] not in {"", "\n"}) + line
 
 
@@ -176,34 +157,40 @@ def _find_formula(language: str) -> tuple[int, str] | None:
     return None
 
 
-def _read_plurals(count: int, formula: str | None) -> _Plurals:
-    """Return the plural forms by their formula; by number alone if it is damaged."""
-    try:
-        find_index = c2py(formula or "")
-        indices = [find_index(number) for number in range(1001)]
-    except (ValueError, ArithmeticError, RecursionError):
-        indices = [count]
-    if max(indices) >= count:
-        return _Plurals(count)
-    return _Plurals(count, indices[1], is_shared=indices.count(indices[1]) > _MANY)
+def read_po(source: str, options: Options) -> Iterator[Item]:
+    """Yield the messages without a translation, and the completed header of a template.
+
+    The form for the number 1 is the singular. Obsolete and fuzzy messages stay as they are, and
+    messages with another number of plural forms than the header declares. Raises DataError with the
+    line if the file is damaged, of another language, or has a charset other than UTF-8.
+    """
+    line_end = "\r\n" if "\r\n" in source else "\n"
+    messages = [*read_messages(source, options.name)]
+    for message in messages:
+        if not message.forms:
+            raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
+    header = next((message for message in messages if message.is_header), None)
+    has_plurals = any("msgid_plural" in message.strings for message in messages)
+    catalogue = _Catalogue.read(header, options, has_plurals=has_plurals)
+    written = _quote(catalogue.header, line_end)
+    if header is None and not all(message.forms[0].text for message in messages):
+        yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
+    for message in messages:
+        form = message.forms[0]
+        if not message.is_header:
+            yield from _read_message(source, message, catalogue, line_end, fuzzy=options.fuzzy)
+        elif form.text != catalogue.header:
+            if message.is_fuzzy:
+                start = source.rfind("\n", 0, message.flags) + 1
+                end = source.find("\n", start) + 1
+                flags = map(str.strip, source[message.flags : end].split(","))
+                others = ", ".join(flag for flag in flags if flag not in {"", "fuzzy"})
+                line = f"#, {others}{line_end}" if others else ""
+                yield Replacement(start, end, line)
+            yield Replacement(form.start, form.end, written, note=catalogue.note)
 
 
-def _find_reason(message: PoMessage, catalogue: _Catalogue) -> str:
-    """Return a name for messages that stay as they are, or nothing."""
-    if message.is_fuzzy:
-        return "fuzzy messages"
-    texts = [form.text for form in message.forms]
-    count = catalogue.plurals.count if catalogue.plurals else len(texts)
-    is_other = "msgid_plural" in message.strings and len(texts) != count
-    if is_other and (any(texts) or not catalogue.is_completed):
-        return "messages with another number of plural forms than the header declares"
-    sources = [text.text for key, text in message.strings.items() if key.startswith("msgid")]
-    if not all(texts) and any(map(is_broken, sources)):
-        return BROKEN
-    return f"messages in `{catalogue.in_source}`" if catalogue.in_source and all(texts) else ""
-
-
-def _fill(
+def _read_message(
     source: str, message: PoMessage, catalogue: _Catalogue, line_end: str, *, fuzzy: bool
 ) -> Iterator[Item]:
     """Yield the change that fills the empty translations of a message, all of them or none.
@@ -212,59 +199,61 @@ def _fill(
     that of the catalogue.
     """
     forms, syntax = message.forms, find_syntax(message.flag_names)
-    is_plural = "msgid_plural" in message.strings
-    plurals = (is_plural and catalogue.plurals) or _Plurals(len(forms))
-    count, last = plurals.count, forms[-1].end
-    items: list[Replacement | Embedded] = []
-    has_text = any(form.text for form in forms)
-    for index in range(count):
+    singular = message.strings["msgid"].text
+    plural = message.strings["msgid_plural"].text if "msgid_plural" in message.strings else None
+    plurals = (plural is not None and catalogue.plurals) or _Plurals(len(forms))
+    has_text, is_full = any(form.text for form in forms), all(form.text for form in forms)
+    kept = ""
+    if message.is_fuzzy:
+        kept = "fuzzy messages"
+    elif plurals.count != len(forms) and (has_text or not catalogue.is_completed):
+        kept = "messages with another number of plural forms than the header declares"
+    elif not is_full and any(map(is_broken, (singular, plural or ""))):
+        kept = BROKEN
+    elif catalogue.in_source and is_full:
+        kept = f"messages in `{catalogue.in_source}`"
+    if kept:
+        yield Replacement(message.start, message.start, "", kept)
+        return
+    # No other number has the form of 1, or it has the placeholders of the plural: 21 is no "one".
+    has_singular = plural is None or (
+        plurals.count > 1 and not (plurals.is_shared and describe_changes(plural, singular, syntax))
+    )
+    write, last = partial(_quote, line_end=line_end), forms[-1].end
+    items: list[Replacement | Group] = []
+    for index in range(plurals.count):
         form = forms[index] if index < len(forms) else PoString(last, last, "")
         if form.text:
             continue
-        original = message.strings["msgid"].text
-        if is_plural and not _is_singular(message, index, plurals, syntax):
-            original = message.strings["msgid_plural"].text
+        is_singular = has_singular and (plural is None or index == plurals.singular)
+        original = singular if is_singular else plural or ""
         if index >= len(forms):
             items.append(Replacement(last, last, f"{line_end}msgstr[{index}] "))
-        write = partial(_quote, line_end=line_end)
         filled = list(embed(form.start, form.end, None, original, write, syntax))
         has_text = has_text or bool(filled)
-        items += filled or [Replacement(form.start, form.end, _quote(original, line_end))]
-    end = forms[min(count, len(forms)) - 1].end
+        items += filled or [Replacement(form.start, form.end, write(original))]
+    end = forms[min(plurals.count, len(forms)) - 1].end
     if end < last:
         items.append(Replacement(end, last, ""))
-    empty = "".join(f'{line_end}msgstr[{index}] ""' for index in range(len(forms), count))
+    missing = range(len(forms), plurals.count)
+    empty = "".join(f'{line_end}msgstr[{index}] ""' for index in missing)
     if items and has_text:
         is_first = message.flags < 0
         place = message.start if is_first else message.flags
         flag = f"#, fuzzy{line_end}" if is_first else " fuzzy,"
         items.insert(0, Replacement(place, place, flag if fuzzy else ""))
         mark = str if fuzzy else flag.__add__
-        yield Entry(source, tuple(items), source[place:end] + empty, mark)
+        yield Group.of(source, items, untranslated=source[place:end] + empty, mark=mark)
         return
     if items:
         yield Replacement(message.start, message.start, "", "messages without letters")
-    if count != len(forms):
+    if plurals.count != len(forms):
         yield Replacement(forms[0].start, last, source[forms[0].start : end] + empty)
-
-
-def _is_singular(message: PoMessage, index: int, plurals: _Plurals, syntax: Syntax) -> bool:
-    """Test for the form of the number 1.
-
-    It has the placeholders of the plural, or no other number has it: 21 is no "one file".
-    """
-    if plurals.count == 1 or index != plurals.singular:
-        return False
-    singular, plural = (message.strings[key].text for key in ("msgid", "msgid_plural"))
-    return not (plurals.is_shared and describe_changes(plural, singular, syntax))
 
 
 def _quote(text: str, line_end: str) -> str:
     """Return a text as a string, with one line of the file for each of several lines."""
     several = "\n" in text.rstrip("\n")
     opening, between = (f'""{line_end}"', f'"{line_end}"') if several else ('"', "")
-    escaped = _ESCAPED.sub(lambda match: PO_ESCAPES[match[0]], text).replace("\\n", f"\\n{between}")
+    escaped = text.translate(_ESCAPES).replace("\\n", f"\\n{between}")
     return opening + f'{escaped}"'.removesuffix(f'{line_end}""')
-
-
-_ESCAPED = re.compile('[\\\\"\n\t\r\a\b\f\v]')

@@ -51,9 +51,10 @@ class MarkupToken:
         return None
 
 
-_RAW_TEXT = {"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"}
+_RAW_TEXT = ("script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp")
 """Elements of HTML without tags inside."""
-_START = {False: re.compile(r"<(?=[A-Za-z!?/])"), True: re.compile("<")}
+_RAW_END = re.compile(rf"</({'|'.join(_RAW_TEXT)})(?=[\s/>])", re.IGNORECASE)
+_START = re.compile(r"<(?=[A-Za-z!?/])")
 _COMMENT = re.compile(r"<!--(?:>|->|.*?--!?>)", re.DOTALL)
 _DOCTYPE = re.compile(
     r"(?>(?:<\?[^>]*>|<!--.*?-->|\s++)*)(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
@@ -71,12 +72,12 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
     """
     doctype = _DOCTYPE.match(source, start)
     end = start
-    while True:
-        opening = _START[xml].search(source, end)
-        start = opening.start() if opening else len(source)
-        if start > end:
-            yield MarkupToken("text", end, start)
-        if not opening:
+    while end < len(source):
+        opening = None if xml else _START.search(source, end)
+        start = source.find("<", end) if xml else opening.start() if opening else -1
+        if start != end:
+            yield MarkupToken("text", end, len(source) if start < 0 else start)
+        if start < 0:
             return
         if doctype and start == doctype.start(1):
             token = MarkupToken("other", *doctype.span(1))
@@ -85,56 +86,52 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
         yield token
         end = token.end
         if not xml and token.kind == "open" and token.name in _RAW_TEXT:
-            closing = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE)
-            close = closing.search(source, end)
-            raw_end = close.start() if close else len(source)
+            ends = _RAW_END.finditer(source, end)
+            closing = next((close for close in ends if close[1].lower() == token.name), None)
+            raw_end = closing.start() if closing else len(source)
             if raw_end > end:
                 yield MarkupToken("text" if token.name == "title" else "other", end, raw_end)
             end = raw_end
 
 
 def _read_markup(source: str, start: int, *, xml: bool) -> MarkupToken:
+    """Return the token at `<`; markup without an end reaches to the end of the text."""
+    rest = MarkupToken("other", start, len(source))
     if source.startswith("<!--", start):
         comment = _COMMENT.match(source, start)
-        return MarkupToken("other", start, comment.end() if comment else len(source))
+        return MarkupToken("other", start, comment.end()) if comment else rest
     if source.startswith("<![CDATA[", start):
         end = source.find("]]>", start)
         return MarkupToken("cdata", start, len(source) if end < 0 else end + 3)
-    second = source[start + 1 : start + 2]
-    after = source[start + 2 : start + 3]
+    second, after = source[start + 1 : start + 2], source[start + 2 : start + 3]
     if second in {"!", "?"} or (second == "/" and not (xml or after.isalpha())):
         is_instruction = second == "?" and (xml or source.startswith(("<?php", "<?="), start))
         mark = "?>" if is_instruction else ">"
         end = source.find(mark, start + 2)
-        return MarkupToken("other", start, len(source) if end < 0 else end + len(mark))
-    return _read_tag(source, start, xml=xml)
-
-
-def _read_tag(source: str, start: int, *, xml: bool) -> MarkupToken:
+        return rest if end < 0 else MarkupToken("other", start, end + len(mark))
     match = _NAME.match(source, start)
     if match is None:
-        return MarkupToken("other", start, len(source))
+        return rest
     name, position = match[1], match.end()
     name = name.rpartition(":")[2] if xml else name.lower()
     attributes = []
-    while not (end := _TAG_END.match(source, position)):
+    while not (tag_end := _TAG_END.match(source, position)):
         match = _ATTRIBUTE.match(source, position)
         if match is None:  # the text ends inside the tag
-            return MarkupToken("other", start, len(source))
+            return rest
         position = match.end()
-        value = match.span(3)
-        quote = match[2] or ""
+        value, quote = match.span(3), match[2] or ""
         if quote:
             close = source.find(quote, position)
             if close < 0:
-                return MarkupToken("other", start, len(source))
+                return rest
             value, position = (position, close), close + 1
         attribute = match[1] if xml else match[1].lower()
         attributes.append(Attribute(attribute, *value, quote))
-    if source[start + 1] == "/":
-        return MarkupToken("close", start, end.end(), name)
-    kind: Literal["open", "empty"] = "empty" if "/" in end[0] else "open"
-    return MarkupToken(kind, start, end.end(), name, tuple(attributes))
+    if second == "/":
+        return MarkupToken("close", start, tag_end.end(), name)
+    kind: Literal["open", "empty"] = "empty" if "/" in tag_end[0] else "open"
+    return MarkupToken(kind, start, tag_end.end(), name, tuple(attributes))
 
 
 REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
@@ -195,93 +192,70 @@ code kbd math pre rp rt rtc samp script style textarea tt var
 """
 PROTECTED = frozenset(_PROTECTED.split())
 """Elements whose content is not translated."""
-_UNTRANSLATED_CLASS = re.compile(r"(?:^|\s)(?:notranslate|skiptranslate)(?:\s|$)")
-_ICON_CLASS = re.compile(r"(?:^|[\s_-])(?:icons|symbols)(?:[\s_-]|$)")
-"""Class of an inline element whose text is the name of an icon, such as `material-icons`."""
+_UNTRANSLATED_CLASSES = frozenset({"notranslate", "skiptranslate"})
+_ICON_CLASSES = frozenset({"icons", "symbols"})
+"""Words of the class of an inline element whose text is the name of an icon."""
 _LANGUAGES = frozenset({"lang", "xml:lang"})
-_TAG = re.compile(r"<[^>]*>")
-_OPENING = re.compile(r"</?([A-Za-z][^\s/>]*)")
-_READING_END = {
-    "rt": re.compile(r"</rt\s*>|(?=</?(?:rb|rp|rt|rtc|ruby)[\s/>])", re.IGNORECASE),
-    "rp": re.compile(r"</rp\s*>|(?=</?(?:rb|rp|rt|rtc|ruby)[\s/>])", re.IGNORECASE),
-    "rtc": re.compile(r"</rtc\s*>|(?=</ruby[\s/>])", re.IGNORECASE),
-}
-"""End of a reading; its end tag may be missing."""
+_READING_ENDS = {"rt": "rb rp rt rtc ruby", "rp": "rb rp rt rtc ruby", "rtc": "ruby"}
+"""Tags that end a reading, whose own end tag may be missing."""
 LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
 _LABELLED = frozenset({"option", "optgroup", "track"})
 _BUTTONS = frozenset({"button", "reset", "submit"})
-_DESCRIPTIONS = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)")
-"""Names of the metadata that are sentences for readers."""
-
-
+_DESCRIPTIONS = frozenset({"title", "description", "image:alt"})
+"""Names of the metadata that are sentences for readers, behind a prefix."""
+_HEAD = 1000
+"""Characters in which an XML declaration begins."""
 _AddText = Callable[[SegmentBuilder, int, int], None]
 
 
 def read_html(
-    source: str, options: Options, add_text: _AddText = add_characters
+    source: str,
+    options: Options,
+    add_text: _AddText = add_characters,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[Segment | Replacement]:
     """Yield the segments of a page, or of a part of one, and what is in other languages.
 
     `add_text` adds the text between two tags to a builder.
     """
-    page = _Page(source, options, add_text, is_xml=source.lstrip().startswith("<?xml"))
-    return page.read(0, len(source))
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """Page, and the properties of its reader."""
-
-    source: str
-    options: Options
-    add_text: _AddText
-    is_xml: bool
-
-    def read(self, start: int, end: int) -> Iterator[Segment | Replacement]:
-        """Yield the segments of a part of the page."""
-        builder = SegmentBuilder(self.source, make_join(escape_text))
-        tokens = scan(self.source, start)
-        line = ""
-        while (token := next(tokens, None)) and token.start < end:
-            if token.kind == "text":
-                self.add_text(builder, token.start, token.end)
-                line = self.source[token.start : token.end].strip(SPACE) or line
-                continue
-            kind, tag_end, inner, tokens = self._read_tag(token, tokens)
-            if token.name == "br":
-                if not line or LAST_MARK.search(line):
-                    yield from _finish(builder)
-                kind, line = "break", ""
-            if token.name in BLOCK:
+    is_xml = source[:_HEAD].lstrip().startswith("<?xml")
+    builder = SegmentBuilder(source, make_join(escape_text))
+    tokens = scan(source, start)
+    line = ""
+    while (token := next(tokens, None)) and (end is None or token.start < end):
+        if token.kind == "text":
+            add_text(builder, token.start, token.end)
+            line = source[token.start : token.end].strip(SPACE) or line
+            continue
+        kind: TagKind = "close" if token.kind == "close" else "single"
+        tag_end = token.end
+        inner = tuple(read_attributes(source, token, options))
+        if token.kind == "open" or (token.kind == "empty" and not is_xml):
+            is_kept = is_protected(source, token, options)
+            if is_kept or token.name in _COMPOUND:
+                tag_end, tokens = skip_element(source, token, tokens, is_xml=is_xml)
+                if not is_kept:
+                    inner += tuple(read_html(source, options, add_text, token.end, tag_end))
+                elif is_foreign(source, token, options):
+                    noun = find_foreign(source[token.end : tag_end])
+                    inner = (Replacement(token.start, token.start, "", noun),)
+                else:
+                    inner = ()
+            elif token.name not in VOID:
+                kind = "open"
+        if token.name == "br":
+            if not line or LAST_MARK.search(line):
                 yield from _finish(builder)
-                yield from inner
-                line = ""
-            else:
-                builder.add_tag(token.start, tag_end, kind, inner)
-        yield from _finish(builder)
-
-    def _read_tag(
-        self, token: MarkupToken, tokens: Iterator[MarkupToken]
-    ) -> tuple[TagKind, int, tuple[Segment | Replacement, ...], Iterator[MarkupToken]]:
-        """Return the kind, the end and the texts of a tag or closed element, and what follows."""
-        inner = tuple(read_attributes(self.source, token, self.options))
-        is_element = token.kind == "open" or (token.kind == "empty" and not self.is_xml)
-        is_kept = is_element and is_protected(self.source, token, self.options)
-        if is_kept or (is_element and token.name in _COMPOUND):
-            end, tokens = skip_element(self.source, token, tokens, is_xml=self.is_xml)
-            inner = () if is_kept else (*inner, *self.read(token.end, end))
-            if is_foreign(self.source, token, self.options):
-                content = self.source[token.end : end]
-                inner = (Replacement(token.start, token.start, "", find_foreign(content)),)
-            return "single", end, inner, tokens
-        is_open = is_element and token.name not in VOID
-        return (
-            "close" if token.kind == "close" else "open" if is_open else "single",
-            token.end,
-            inner,
-            tokens,
-        )
+            kind, line = "break", ""
+        if token.name in BLOCK:
+            yield from _finish(builder)
+            yield from inner
+            line = ""
+        else:
+            builder.add_tag(token.start, tag_end, kind, inner)
+    yield from _finish(builder)
 
 
 def _finish(builder: SegmentBuilder) -> Iterator[Segment | Replacement]:
@@ -293,7 +267,7 @@ def _finish(builder: SegmentBuilder) -> Iterator[Segment | Replacement]:
     parents, has_text, opened = [0], [False], [0]
     owners: list[int] = []
     for fragment in builder.fragments:
-        name = _OPENING.match(builder.source, fragment.start) if fragment.text is None else None
+        name = _NAME.match(builder.source, fragment.start) if fragment.text is None else None
         is_half = name and name[1].lower() not in INLINE - {"a"}
         owners.append(0)
         if fragment.text is not None:
@@ -322,12 +296,13 @@ def is_protected(source: str, token: MarkupToken, options: Options | None = None
     if token.kind not in {"open", "empty"} or token.name in VOID:
         return False
     value = (token.value(source, "translate") or "").lower()
-    classes = token.value(source, "class") or ""
+    classes = (token.value(source, "class") or "").split()
+    words = "-".join(classes).replace("_", "-").split("-")
     return (
         value == "no"
-        or _UNTRANSLATED_CLASS.search(classes) is not None
+        or not _UNTRANSLATED_CLASSES.isdisjoint(classes)
         or (token.name in PROTECTED and value != "yes")
-        or (token.name in INLINE and _ICON_CLASS.search(classes) is not None)
+        or (token.name in INLINE and not _ICON_CLASSES.isdisjoint(words))
         or is_foreign(source, token, options)
     )
 
@@ -341,19 +316,25 @@ def is_foreign(source: str, token: MarkupToken, options: Options | None) -> bool
 
 def find_foreign(markup: str) -> str:
     """Return the noun for markup in another language that has letters outside tags, else ""."""
-    return "texts in other languages" if has_letters(_TAG.sub("", markup)) else ""
+    return "texts in other languages" if has_letters(visible_text(markup)) else ""
+
+
+def visible_text(markup: str) -> str:
+    """Return the text outside tags, with characters in place of references."""
+    texts = (markup[token.start : token.end] for token in scan(markup) if token.kind == "text")
+    return unescape("".join(texts))
 
 
 def skip_element(
     source: str, first: MarkupToken, tokens: Iterator[MarkupToken], *, is_xml: bool
 ) -> tuple[int, Iterator[MarkupToken]]:
     """Return the end of an element, or that of the text without one, and the tokens behind it."""
-    if first.name in _READING_END:
-        closing = _READING_END[first.name].search(source, first.end)
-        end = closing.end() if closing else len(source)
-        return end, scan(source, end)
     depth, end = 1, first.end
+    reading_ends = _READING_ENDS.get(first.name, "").split()
     for token in tokens:
+        if token.name in reading_ends:
+            end = token.end if token.kind == "close" and token.name == first.name else token.start
+            return end, scan(source, end)
         end = token.end
         if token.name == first.name:
             if token.kind == "open" or (token.kind == "empty" and not is_xml):
@@ -372,6 +353,16 @@ def read_attributes(
     is_kept = (token.value(source, "translate") or "").lower() == "no"
     if is_kept or is_foreign(source, token, options):
         return
+    shown = set(_ATTRIBUTES)
+    if token.name in _LABELLED:
+        shown.add("label")
+    elif token.name == "input" and (token.value(source, "type") or "").lower() in _BUTTONS:
+        shown.add("value")
+    elif token.name == "meta":
+        kind = (token.value(source, "name") or token.value(source, "property") or "").lower()
+        prefix, _, name = kind.partition(":")
+        if kind == "description" or (prefix in {"og", "twitter"} and name in _DESCRIPTIONS):
+            shown.add("content")
     for attribute in token.attributes:
         raw = source[attribute.start : attribute.end]
         text = " ".join(unescape(raw).split())
@@ -380,7 +371,7 @@ def read_attributes(
             if target != "und" and base_language(text) != base_language(target):
                 code = escape_value(target.replace("_", "-"), attribute.quote)
                 yield Replacement(attribute.start, attribute.end, code)
-        elif has_letters(text) and _is_shown(source, token, attribute.name):
+        elif attribute.name in shown and has_letters(text):
             join = make_join(partial(escape_value, quote=attribute.quote))
             if attribute.quote and GENERAL.hidden.search(raw):
                 builder = SegmentBuilder(source, join)
@@ -388,15 +379,3 @@ def read_attributes(
                 yield from builder.finish()
             else:
                 yield Segment(attribute.start, attribute.end, text, raw, join)
-
-
-def _is_shown(source: str, token: MarkupToken, name: str) -> bool:
-    """Test for the name of an attribute that readers see."""
-    if name == "label":
-        return token.name in _LABELLED
-    if name == "value":
-        return token.name == "input" and (token.value(source, "type") or "").lower() in _BUTTONS
-    if name == "content":
-        kind = token.value(source, "name") or token.value(source, "property") or ""
-        return token.name == "meta" and _DESCRIPTIONS.fullmatch(kind.lower()) is not None
-    return name in _ATTRIBUTES

@@ -8,17 +8,21 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 from mt.documents.html import (
+    BLOCK,
+    VOID,
     add_characters,
     find_foreign,
     is_foreign,
+    is_protected,
     read_attributes,
     read_html,
     scan,
+    skip_element,
 )
-from mt.documents.markdown_parser import build_parser, find_tag_kind, read_parts
 from mt.documents.segments import (
     Fragment,
     Options,
@@ -29,19 +33,26 @@ from mt.documents.segments import (
     SegmentBuilder,
     has_letters,
     make_join,
+    merge_pairs,
+    read_lines,
 )
 from mt.documents.tags import TagKind
+from mt.errors import DataError, install_hint
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.ruler import RuleOptionsType
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(?=\S).*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
-_LINE_END = re.compile(r"\r\n?|\n")
 _ANCHOR_LINK = re.compile(r"\]\(<?#\w|\bhref=[\"']?#\w")
-_DIRECTIVE = re.compile(r"\{(?!(?:code|math|mermaid|toctree|(?:literal)?include|image)\b)[a-z]")
+_NO_PROSE_DIRECTIVES = frozenset(
+    {"code", "math", "mermaid", "toctree", "literalinclude", "include", "image"}
+)
 
 
 def read_markdown(source: str, options: Options) -> Iterator[Segment | Replacement]:
@@ -50,7 +61,7 @@ def read_markdown(source: str, options: Options) -> Iterator[Segment | Replaceme
     begin, end = front.end() if front else 0, len(source)
     if has_letters(source[:begin]):
         yield Replacement(0, 0, "", "blocks of front matter")
-    lines = [begin, *(match.end() for match in _LINE_END.finditer(source, begin)), end]
+    lines = [*(begin + start for start, _ in read_lines(source[begin:], "")), end]
     page = _Page(source, lines, build_parser(), options)
     before = None
     for token in page.parser.parse(source[begin:], page.env):
@@ -58,7 +69,7 @@ def read_markdown(source: str, options: Options) -> Iterator[Segment | Replaceme
             yield from page.read_block(token, before)
         before = token
     for label, reference in page.env.get("references", {}).items():
-        if label.startswith("^") and re.fullmatch(r"\W*[^\W\d_][^/]*", reference["href"]):
+        if label.startswith("^") and has_letters(reference["href"].partition("/")[0]):
             yield Replacement(end, end, "", "footnotes of one word")
         elif reference["href"] != "#" and has_letters(reference["title"]):
             yield Replacement(end, end, "", "titles of links")
@@ -71,10 +82,8 @@ _Frame = tuple[str, str]
 _CELL: _Frame = ("| ", " |\n|-|")
 _LINED: _Frame = ("", "\n===")
 _FRAMES = {"paragraph_open": ("", ""), "td_open": _CELL, "th_open": _CELL, "=": _LINED, "-": _LINED}
-_FOOTNOTE = re.compile(r"[\s>]*\[\^[^\]\s]+\]:")
 _NUMBERED = re.compile(r"\n[ >]*\d{1,9}[.)](?=\s)")
 """Line of a paragraph that some readers take for an item of a list, below a footnote."""
-_RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -97,22 +106,25 @@ class _Page:
         kept = ""
         if token.type == "inline":
             above = self.source[self.lines[max(token.map[0] - 1, 0)] : start] if token.map else ""
-            if _FOOTNOTE.match(above) and _NUMBERED.search(token.content):
+            label, _, text = above.lstrip("> \t\r\n").partition("]")
+            is_note = label.startswith("[^") and text.startswith(":")
+            if is_note and _NUMBERED.search(token.content):
                 kept = "paragraphs below footnotes"
-            elif block := self._find_inline(token, before):
+            elif block := self.find_inline(token, before):
                 yield from block.read_segment()
             else:
                 kept = "blocks of an unknown form"
         elif token.type == "html_block" or (token.type == "line" and token.content[0] == "<"):
-            yield from self._read_html(token, start, end)
-        elif token.type == "fence" and _DIRECTIVE.match(token.info):
-            kept = "directives in fences"
+            yield from self.read_html(token, start, end)
+        elif token.type == "fence" and token.info[:1] == "{" and token.info[1:2].islower():
+            name = token.info[1:].partition("}")[0].partition("-")[0]
+            kept = "directives in fences" if name not in _NO_PROSE_DIRECTIVES else ""
         elif token.type == "line" and token.content[0] not in "{<$\\":
             kept = "lines of marks"
         if kept and has_letters(token.content):
             yield Replacement(start, start, "", kept)
 
-    def _find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
+    def find_inline(self, token: "Token", before: "Token | None") -> "_Content | None":
         """Return the block of a token with inline content, or None if its lines are not found."""
         assert token.map, "inline content has lines"
         kind = before.markup or before.type if before else ""
@@ -137,23 +149,25 @@ class _Page:
             place -= len(content) - len(content.lstrip())
             places.append((start, place))
             if frame == _CELL:  # without the escapes of `|`
-                for escapes, bar in enumerate(re.finditer(r"\|", content), start=1):
-                    places.append((start + bar.end(), place + bar.end() + escapes))
+                bars = [index for index, character in enumerate(content) if character == "|"]
+                for escapes, bar in enumerate(bars, start=1):
+                    places.append((start + bar + 1, place + bar + 1 + escapes))
             start += len(content) + 1
         self.end = places[-1][1] + len(token.content) - places[-1][0]
-        around = self.lines[token.map[0] + 1 : token.map[1] + 1]
-        has_rule = any(_RULE.match(self.source, start) for start in around)
+        rows = self.lines[token.map[0] + 1 : token.map[1] + 2]
+        below = [self.source[first:last].strip("> \t\r\n") for first, last in pairwise(rows)]
+        has_rule = any(row and not row.strip("-:| \t") for row in below)
         pipe = r"\|" if frame == _CELL else "&#124;" if has_rule else "|"
         return _Content(self, token.content, places, frame, pipe)
 
-    def _read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
+    def read_html(self, token: "Token", start: int, end: int) -> Iterator[Segment | Replacement]:
         """Yield the segments of a block of HTML or a tag of MDX on a line of its own."""
         first = token.content.partition("\n")[0].strip()
         start = max(self.source.find(first, start, end), start)
         text = self.source[start:end]
         is_html = token.type == "html_block"
         found = (
-            read_html(text, self.options, self._add_text)
+            read_html(text, self.options, self.add_text)
             if is_html
             else read_attributes(first, next(scan(first)), self.options)
         )
@@ -166,7 +180,7 @@ class _Page:
             else:
                 yield _shift(segment, start)
 
-    def _add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
+    def add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
         """Add the text between two tags of HTML, which is Markdown."""
         for part in read_parts(self.parser, builder.source[start:end], self.env, self.options):
             first, last = start + part.start, start + part.end
@@ -214,17 +228,17 @@ class _Content:
         page = self.page
         parts = read_parts(page.parser, self.content, page.env, page.options)
         pipe = self.pipe if self.frame == _CELL else "|"
-        written: list[tuple[int, int, tuple[str, bool]]] = []
+        written: list[tuple[int, int, tuple[str, Literal["text"] | TagKind]]] = []
         for part in parts:
-            first, last = self._locate(part.start), self._locate(part.end)
+            first, last = self.locate(part.start), self.locate(part.end)
             content = self.content[part.start : part.end]
             markup = (part.markup or content).replace("|", pipe)
-            written.append((first, last, (markup, part.text is None)))
+            written.append((first, last, (markup, part.kind if part.text is None else "text")))
             if part.text is not None:
                 builder.add_text(first, last, part.text)
                 continue
-            attributes = tuple(self._read_attributes(part.start, content))
-            if kept := _find_untranslated(content, page.options, is_read=bool(attributes)):
+            attributes = tuple(self.read_attributes(part.start, content))
+            if kept := self.find_untranslated(content, is_read=bool(attributes)):
                 yield Replacement(self.places[0][1], self.places[0][1], "", kept)
             changed = markup if part.markup else None
             builder.add_tag(first, last, part.kind, attributes, markup=changed)
@@ -239,18 +253,18 @@ class _Content:
                     before.append(piece)
                 elif first >= segment.end:
                     after.append(piece)
-                elif not piece[1]:  # with the white space around the segment
-                    before += [(" ", False)] * (first < segment.start)
-                    after += [(" ", False)] * (last > segment.end)
-            yield replace(segment, join=partial(self._join, before=before, after=after))
+                elif piece[1] == "text":  # with the white space around the segment
+                    before += [(" ", "text")] * (first < segment.start)
+                    after += [(" ", "text")] * (last > segment.end)
+            yield replace(segment, join=partial(self.join, before=before, after=after))
 
-    def _locate(self, position: int) -> int:
+    def locate(self, position: int) -> int:
         """Return the place in the document of a position in the content."""
         line = bisect_right(self.places, position, key=lambda line: line[0]) - 1
         start, place_in_document = self.places[line]
         return place_in_document + position - start
 
-    def _read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
+    def read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
         """Yield the alternative text of an image or the attributes of a tag of HTML."""
         if markup.startswith("![") and markup[2:3] != "[":
             alt = _ALT_END.split(markup[2:], maxsplit=1)[0]
@@ -259,7 +273,7 @@ class _Content:
             is_plain = all(part.text is not None for part in parts) and "\n" not in alt
             is_label = markup[2 + len(alt) :] in {"]", "][]"}
             if is_plain and not is_label and has_letters(text):
-                first, last = self._locate(start + 2), self._locate(start + 2 + len(alt))
+                first, last = self.locate(start + 2), self.locate(start + 2 + len(alt))
                 join = make_join(
                     lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
                 )
@@ -272,67 +286,92 @@ class _Content:
                 return
             for tag in scan(markup):
                 for change in read_attributes(markup, tag, options):
-                    shifted = _shift(change, self._locate(start + change.start) - change.start)
+                    shifted = _shift(change, self.locate(start + change.start) - change.start)
                     if isinstance(shifted, Replacement):
                         yield shifted
                     elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
                         yield replace(shifted, join=partial(_join_with_bars, shifted.join, pipe))
 
-    def _join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
+    def find_untranslated(self, markup: str, *, is_read: bool) -> str:
+        """Return a noun for the text in markup that is not translated, if any."""
+        if markup[0] == "<" and is_foreign(markup, next(scan(markup)), self.page.options):
+            return find_foreign(markup)
+        if markup.startswith(("[[", "![[")):
+            return "wiki links" if has_letters(markup.partition("](")[0]) else ""
+        if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
+            return "alternative texts"
+        title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
+        return "titles of links" if title and has_letters(title[0]) else ""
+
+    def join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
 
         `before` and `after` are in the block around the segment. Raises RefusedTranslationError if
         the markup reads wrong in any case.
         """
         pieces = [*before, *pieces, *after]
-        is_risky = any(not is_markup and re.search(r"[`\\]", piece) for piece, is_markup in pieces)
-        kinds, _ = self._read_block("x")
-        parts = _find_kinds(pieces)
-        expected = list[str]()
-        for part in parts:  # one may hold several, such as `**3**`
-            is_whole = part.text is None and part.kind == "single"
-            expected.append(self._read_inline(part.markup or "") if is_whole else _normalize(part))
+        is_risky = any(kind == "text" and {*"`\\"} & {*piece} for piece, kind in pieces)
+        kinds, _ = self.read_block("x")
+        expected = "".join(
+            self.read_inline(piece) if kind in {"single", "ordered"} else _normalize(piece, kind)
+            for piece, kind in pieces
+        )
         for spaces, escapes in sorted(_WAYS, key=lambda way: is_risky and not way[1]):
-            written = self._write(parts, spaces, escapes, len(parts) - len(after))
+            written = self.write(pieces, spaces, escapes, len(pieces) - len(after))
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
-            read_kinds, content = self._read_block(inline)
-            if kinds == read_kinds and "".join(expected) == self._read_inline(content):
+            read_kinds, content = self.read_block(inline)
+            if kinds == read_kinds and expected == self.read_inline(content):
                 return "".join(written[len(before) : len(written) - len(after)])
         raise RefusedTranslationError("its inline markup would read otherwise")
 
-    def _read_block(self, content: str) -> tuple[list[str], str]:
+    def read_block(self, content: str) -> tuple[list[str], str]:
         """Return the kinds of the tokens of a block with this content, and the content read."""
         tokens = self.page.parser.parse(content.join(self.frame), {})
         inline = next((token.content for token in tokens if token.type == "inline"), "")
         return [token.type for token in tokens], inline
 
-    def _read_inline(self, content: str) -> str:
+    def read_inline(self, content: str) -> str:
         """Return the text and markup of inline content as `_normalize` writes them."""
         content = content.strip(" ")
         parts = read_parts(self.page.parser, content, self.page.env)
-        return "".join(_normalize(part, content[part.start : part.end]) for part in parts)
+        return "".join(
+            _normalize(part.markup or content[part.start : part.end], part.kind)
+            if part.text is None
+            else _normalize(part.text, "text")
+            for part in parts
+        )
 
-    def _write(self, parts: list[Fragment], spaces: int, escapes: int, last: int) -> list[str]:
+    def write(self, pieces: Pieces, spaces: int, escapes: int, last: int) -> list[str]:
         """Write text and markup; white space between two is in the first from `last` on."""
         written: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
         ending = "break"
-        for index, part in enumerate(parts):
-            text, kind = part.markup or "", part.kind if part.text is None else "text"
-            if part.text is not None:
-                text = _SPECIAL.sub(r"\\\g<0>", part.text) if escapes else part.text
+        for index, (piece, kind) in enumerate(pieces):
+            text = piece
+            if kind == "text":
+                text = _SPECIAL.sub(r"\\\g<0>", piece) if escapes else piece
                 if escapes > 1:  # an escaped bracket may begin a formula
                     text = text.replace(r"\[", "&#91;").replace(r"\]", "&#93;")
                 text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
             at_start = kind == "break"
-            if _needs_space(written[-1] if written else "", ending, text, kind, spaces):
-                if index >= last:
-                    written[-1] += " "
-                else:
-                    text = f" {text}"
+            last_text = written[-1] if written else ""
+            is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
+            is_spaced = last_text[-1:].isspace() or text[:1].isspace() or not text
+            if not is_outside or is_spaced or ending == kind == "text":
+                is_apart = False
+            elif ending == "bounded":
+                is_apart = kind != "text" or text[0] not in _CLOSING or text[1:2] not in {"", " "}
+            elif kind == "single" and _BOUNDED.match(text):
+                is_apart = last_text[-1] not in "(*_~\"'"
+            else:
+                is_apart = spaces > ("text" in {ending, kind})
+            if is_apart and index >= last:
+                written[-1] += " "
+            elif is_apart:
+                text = f" {text}"
             written.append(text)
             ending = "bounded" if kind == "single" and _BOUNDED.match(text) else kind
         return written
@@ -347,42 +386,6 @@ _WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
 
 
-def _find_kinds(pieces: Pieces) -> list[Fragment]:
-    """Return text and markup with the kind of each."""
-    parts: list[Fragment] = []
-    opened: list[str] = []
-    for piece, is_markup in pieces:
-        kind: TagKind = "single"
-        mark = piece.rstrip(" ")
-        if is_markup and _EMPHASIS.fullmatch(mark):
-            kind = "close" if opened[-1:] == [mark] else "open"
-            opened = opened[:-1] if kind == "close" else [*opened, mark]
-        elif is_markup and _BREAK.match(piece):
-            kind = "break"
-        elif is_markup and piece[0] == "<":
-            kind = find_tag_kind(piece)
-        elif is_markup and (piece[0] == "]" or piece.endswith("[")):
-            kind = "close" if piece[0] == "]" else "open"
-        parts.append(Fragment(0, 0, None if is_markup else piece, kind, markup=piece))
-    return parts
-
-
-def _needs_space(before: str, ending: str, text: str, kind: str, spaces: int) -> bool:
-    """Test for white space between two pieces, of the kinds `ending` and `kind`.
-
-    An address or formula is `bounded`.
-    """
-    is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
-    is_spaced = before[-1:].isspace() or text[:1].isspace() or not text
-    if not is_outside or is_spaced or ending == kind == "text":
-        return False
-    if ending == "bounded":
-        return kind != "text" or text[0] not in _CLOSING or text[1:2] not in {"", " "}
-    if kind == "single" and _BOUNDED.match(text):
-        return before[-1] not in "(*_~\"'"
-    return spaces > 1 or (spaces == 1 and "text" not in {ending, kind})
-
-
 _BOUNDED = re.compile(r"\s*(?:\$|[A-Za-z][A-Za-z0-9.+-]*://|www\.)")
 """Address or formula, which needs white space or ASCII punctuation around it."""
 _CLOSING = "?!.,:;)*_~'\""
@@ -390,28 +393,344 @@ _BLOCK_START = re.compile(
     r"(?=(?:[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|~~~|```|:::|:\s|\|\s|!!!|\?\?\?|///|\$\$|[-=_*+](?:\s*[-=_*+]){2}|=+$))"
     r"|\d{1,9}(?=[.)](?:\s|$))"
 )
-_EMPHASIS = re.compile(r"[*_~]+|==|\^\^|\+\+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 
 
-def _normalize(part: Fragment, content: str = "") -> str:
+def _normalize(piece: str, kind: str) -> str:
     """Return text without white space, or markup between lines."""
-    if part.text is not None:
-        return "".join(part.text.split())
-    written = part.markup or content
-    markup = written.strip(" ").replace(r"\|", "|")
-    if _EMPHASIS.fullmatch(markup):
-        markup = f"{part.kind} {markup}"
-    return "\n\n" if _BREAK.match(written) else f"\n{markup}\n"
+    if kind == "text":
+        return "".join(piece.split())
+    if _BREAK.match(piece):
+        return "\n\n"
+    half = f"{kind} " if kind in {"open", "close"} else ""
+    return f"\n{half}{piece.strip(' ')}\n".replace(r"\|", "|")
 
 
-def _find_untranslated(markup: str, options: Options, *, is_read: bool) -> str:
-    """Return a noun for the text in markup that is not translated, if any."""
-    if markup[0] == "<" and is_foreign(markup, next(scan(markup)), options):
-        return find_foreign(markup)
-    if markup.startswith(("[[", "![[")):
-        return "wiki links" if has_letters(markup.partition("](")[0]) else ""
-    if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
-        return "alternative texts"
-    title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
-    return "titles of links" if title and has_letters(title[0]) else ""
+_NO_PROSE = r"(?!\s*+\w++\s++[\w\s,.;!?’-]*+\})"
+_BRACES = rf"\{{{_NO_PROSE}(?>(?:[^{{}}]++|\{{(?>(?:[^{{}}]++|\{{[^{{}}]*+\}})*)\}})*)\}}"
+"""Braces with braces inside; words alone are prose."""
+_VALUE = rf"\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|{_BRACES})"
+_TAG = (
+    rf"</?[A-Za-z][\w.]*+(?>(?:\s++(?:[\w:.-]++(?>(?:{_VALUE})?)|{_BRACES}))*)\s*+/?>|</?>"
+    r"|<%(?>(?:(?!<%|%>).)*)%>"
+)
+"""Tag of MDX or of a template."""
+_FORMULA_SIGN = r"(?:\\[A-Za-z]|[\^_={}<>]|\w\s*[+*/]\s*\w)"
+_LINES = re.compile(
+    rf"(?:(?:{_BRACES}|(?=</?[A-Z>%])(?:{_TAG})|\$\$(?>(?:(?!\$\$).)*)\$\$"
+    rf"|\\\\?\[(?=\s*$|[^\n]*{_FORMULA_SIGN})(?>(?:(?!\\\]).)*)\\\]"
+    r"|\\begin\{(?>(?:(?!\\end\{).)*)\\end\{[\w*]+\}"
+    r"|(?:import|export)\b(?=[^\n]*[\"'{=(])[^\n{]*+"
+    rf"(?:{_BRACES}[^\n]*)?)[ \t]*(?:\([\w:.-]+\))?[ \t]*)+(?=\r?$)",
+    re.DOTALL | re.MULTILINE,
+)
+"""Braces, tags of components, formulas, and code of MDX, on lines of their own."""
+_LINE = re.compile(
+    r"(?!=+$)([^\w\s\"'(`*_~#>.|\[-])\1\1|(?=[^\w\s\"'(`*_~#>.|\[<]{2})[^A-Za-z\s]{3,}\s"
+    r"|\[![A-Za-z]|@?\[{1,2}\w+\]{1,2}$|\([^\s()]+\)=$|\*\[[^\]]+\]:|\\[A-Za-z]"
+)
+"""Start of a line of marks: three equal ones, several around digits, or a word in brackets."""
+_BODY = re.compile(
+    r"([!?=])\1\1[+!*]*\s+\S.*|(?:[!?])\1\1$|\[\^[^\]\s]+\]:(?=$|\s+\S+\s+[^\s\"'(])|:[ \t]+(?=\S)"
+)
+"""Mark of a text that is indented below it: of an admonition, a footnote, a definition."""
+_LONGEST, _TEXT_INDENT = 300, 4
+
+_PROSE = r"\$\d[\d.,]*\s*[,;-]?\s+\w|.*(?:[A-Za-z]{2,}[,.]?\s+[A-Za-z]{2,}|\s[A-Za-z]{2,}\s)"
+_LABEL = r"\[(?P<inner>(?>(?:[^\[\]\\`]++|\\.|`[^`]*`|\[[^\[\]]*\])+))\]"
+_SAFE = r"[!#-'*-;=?-Z^_a-{}~]"
+_URL = rf"(?:\({_SAFE}*\)|{_SAFE}){{2,2000}}(?<![?!.,:;*_~'])"
+_WORD = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.-]{{0,63}}://{_URL}|(?<![./@-])www\.[A-Za-z0-9-]+\.{_URL}"
+    r"|[A-Za-z0-9+.-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"
+    r"|[A-Za-z0-9+.-]{1,64}([~^])(?!\1)[^\s~^]{1,30}\1(?!\1)[A-Za-z0-9]*"
+)
+"""Address, or word with a subscript or superscript."""
+_PLAIN = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\n!#$%&*+\-:<=>@\[\\\]^_`{}~]+")
+_Rows = list[tuple[str, str, str]]
+_MARKUP: _Rows = [
+    ("{:$", r"(?:\{[^\s{}`]+\}|(?<![\w:]):[A-Za-z][\w:.+-]*:|\$(?=`[^`]+`\$))`[^`]+`\$?", ""),
+    ("{", _BRACES, r"\A\{(?:\{|\s*\S+\s*\Z)|[=<>%#/*@|:&\"'($]"),
+    ("[", r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s|\Z)", ""),
+    ("![", r"!?\[(?:\[[^\[\]\n]+\]|-?@[\w:.-]+[^\[\]\n]*)\](?![(\[:])", ""),
+    (
+        ":+%",
+        r"(?<![A-Za-z0-9:+%])(:|\+\+|%%)(?!\1)(?:(?!\1)[^\s`]){1,60}\1(?![A-Za-z0-9:+%])",
+        "[a-z1]",
+    ),
+    ("@", r"(?<![A-Za-z0-9./@])@[A-Za-z0-9][\w-]*(?:/[\w.-]*\w)?", ""),
+    (
+        "$",
+        r"(?<![A-Za-z0-9$])(\$\$?)(?![\s$])(?:\\.|[^$\\`]){1,1000}(?<!\s)\1"
+        r"(?:(?![\w$])|(?=[^\x00-\x7f])|(?=(?:th|st|nd|rd|s)\b))",
+        rf"{_FORMULA_SIGN}|\A(?!{_PROSE})",
+    ),
+    (
+        "\\",
+        r"\\\\?([(\[])(?:(?!\\[)\]]|\]\()[^`]){1,1000}?\\\\?[)\]]",
+        rf"{_FORMULA_SIGN}|\(\s*[A-Za-z]\s*\\",
+    ),
+]
+"""Inline markup that comes back as it is: first character, pattern, and a part that it needs."""
+_SPANS: _Rows = [
+    ("^:", rf"(?:\^|(?<![\w:]):[A-Za-z][\w-]*){_LABEL}(?:\{{[^{{}}\n]*\}})?", ""),
+    ("[", rf"(?<![\w\])`]){_LABEL}(?:\{{[^{{}}\n]*\}}|\[[^\[\]\s]+\])", ""),
+    (
+        "=+^~",
+        r"(?<![A-Za-z0-9=+^~])(==|\+\+|\^\^|~)(?![\s=+^~])(?P<inner>(?:(?!\1).){1,300}?)(?<!\s)\1"
+        r"(?![A-Za-z0-9=+^~])",
+        "",
+    ),
+    ("<", _TAG, ""),
+]
+"""Pairs of marks with text between them, and tags, if they are nothing in CommonMark."""
+
+
+def build_parser() -> "MarkdownIt":
+    """Return a parser whose inline tokens of markup have their place in `meta["span"]`.
+
+    Raises DataError if markdown-it-py is not installed.
+    """
+    try:
+        from markdown_it import MarkdownIt, rules_block, rules_inline  # an optional package
+    except ModuleNotFoundError as error:
+        hint = install_hint("documents")
+        raise DataError(f"reading Markdown needs markdown-it-py: {hint}") from error
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    parser.inline.ruler2.disable("fragments_join")  # it would merge the marks of emphasis
+    interrupted: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    parser.block.ruler.before("fence", "marks", _read_marks, interrupted)
+    parser.block.ruler.at(
+        "html_block",
+        partial(_read_html_block, rules_block.html_block),
+        {"alt": ["paragraph", "reference", "blockquote"]},
+    )
+    rules = {
+        "backticks": rules_inline.backtick,
+        "strikethrough": rules_inline.strikethrough.tokenize,
+        "emphasis": rules_inline.emphasis.tokenize,
+    }
+    for name in ("newline", "escape", "link", "image", "autolink", "html_inline", "entity"):
+        rules[name] = getattr(rules_inline, name)
+    for name, rule in rules.items():
+        parser.inline.ruler.at(name, _keep_place(rule))
+    parser.inline.ruler.at("text", _read_text)
+    parser.inline.ruler.before("newline", "marks", _build_rule(_MARKUP))
+    parser.inline.ruler.after("html_inline", "span", _build_rule(_SPANS))
+    return parser
+
+
+_Rule = Callable[["StateInline", bool], bool]
+
+
+def _keep_place(rule: _Rule) -> _Rule:
+    """Return a rule that adds the places of its tokens."""
+
+    def wrapped(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
+        start, first = state.pos, len(state.tokens)
+        is_match = rule(state, silent)
+        tokens, end = state.tokens[first:], state.pos
+        if silent or not is_match or not tokens:
+            return is_match
+        if tokens[-1].type == "text":  # a token for each mark of emphasis
+            for token in reversed(tokens):
+                if end > start:
+                    token.meta["span"] = end - len(token.content), end
+                    end -= len(token.content)
+        elif tokens[-1].type == "link_close" and not tokens[-1].markup:
+            opening = next(token for token in tokens if token.type == "link_open")
+            opening.meta["span"] = start, start + 1
+            label_end = state.md.helpers.parseLinkLabel(state, start, True)
+            tokens[-1].meta["span"] = label_end, end
+            if state.src[label_end:end] in {"]", "][]"}:  # the text is the label
+                label = " ".join(state.src[start + 1 : label_end].split())
+                tokens[-1].meta["markup"] = f"][{label}]"
+        else:
+            tokens[-1].meta["span"] = start, end
+        return True
+
+    return wrapped
+
+
+def _read_text(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
+    """Read a word, which is markup if it is an address."""
+    if match := _WORD.match(state.src, state.pos, state.posMax):
+        if not silent:
+            state.push("marks", "", 0).meta["span"] = match.span()
+    elif match := _PLAIN.match(state.src, state.pos, state.posMax):
+        state.pending += match[0] if not silent else ""
+    if match:
+        state.pos = match.end()
+    return match is not None
+
+
+def _build_rule(rows: _Rows) -> _Rule:
+    """Return a rule for the markup of a table."""
+    table: dict[str, list[tuple[re.Pattern[str], re.Pattern[str]]]] = {}
+    for marks, pattern, needed in rows:
+        row = re.compile(pattern, re.DOTALL), re.compile(needed, re.DOTALL)
+        for mark in marks:
+            table.setdefault(mark, []).append(row)
+
+    def read(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
+        for pattern, needed in table.get(state.src[state.pos], ()):
+            match = pattern.match(state.src, state.pos, state.posMax)
+            if not match or not needed.search(match[0]):
+                continue
+            limit = state.posMax
+            if not silent and "inner" in pattern.groupindex:
+                state.pos, state.posMax = match.span("inner")
+                state.push("span_open", "", 1).meta["span"] = match.start(), state.pos
+                state.md.inline.tokenize(state)
+                state.push("span_close", "", -1).meta["span"] = match.end("inner"), match.end()
+            elif not silent:
+                state.push("marks", "", 0).meta["span"] = match.span()
+            state.pos, state.posMax = match.end(), limit
+            return True
+        return False
+
+    return read
+
+
+def read_parts(
+    parser: "MarkdownIt", content: str, env: dict[str, Any], options: Options | None = None
+) -> list[Fragment]:
+    """Return the text and markup of the content of a block in order.
+
+    With options, a pair without letters inside, and an element in another language, are one part.
+    """
+    tokens: list[Token] = []
+    parser.inline.parse(content, parser, env, tokens)
+    spans = [token for token in tokens if "span" in token.meta]
+    parts: list[Fragment] = []
+    end = 0
+    for token in sorted(spans, key=lambda token: token.meta["span"]):
+        if token.meta["span"][0] < end:  # inside an element that is not translated
+            continue
+        for part in _read_token(token, content, options):
+            if end < part.start:
+                parts.append(Fragment(end, part.start, content[end : part.start]))
+            parts.append(part)
+            end = part.end
+    if end < len(content):
+        parts.append(Fragment(end, len(content), content[end:]))
+    return merge_pairs(parts, content) if options else parts
+
+
+def _read_token(token: "Token", content: str, options: Options | None) -> Iterator[Fragment]:
+    start, end = token.meta["span"]
+    if token.type == "softbreak":
+        yield Fragment(start, end, " ")
+    elif token.type == "hardbreak":
+        before = len(content[:start].rstrip(" ")) if content[start] == "\n" else start
+        yield Fragment(before, end, None, "break")
+    elif token.type == "text_special":
+        yield Fragment(start, end, token.content)
+    elif content[start] == "<":
+        tags = scan(content, start)
+        tag = next(tags)
+        if is_protected(content, tag, options):
+            end = skip_element(content, tag, tags, is_xml=False)[0]
+        yield Fragment(start, end, None, find_tag_kind(content[start:end]))
+    elif token.nesting > 0:  # of strong emphasis, the inner mark is the token
+        yield Fragment(end - len(token.markup) if token.markup else start, end, None, "open")
+    elif token.nesting < 0:
+        end = start + len(token.markup) if token.markup else end
+        yield Fragment(start, end, None, "close", markup=token.meta.get("markup"))
+    elif token.type != "text":
+        yield Fragment(start, end, None)
+
+
+_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
+
+
+def find_tag_kind(markup: str) -> TagKind:
+    """Return the kind of a tag of HTML or MDX, or of an element that is not translated."""
+    name = _TAG_NAME.match(markup)
+    if name and name[1].lower() == "br":
+        return "break"
+    is_single = not name or name[1].lower() in VOID or markup.endswith("/>") or "</" in markup[1:]
+    return "single" if is_single else "close" if markup.startswith("</") else "open"
+
+
+def _get_line(state: "StateBlock", number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]].rstrip()
+
+
+def _read_marks(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - as it is called
+    """Read a line of marks or lines of markup, or a mark and the text that is indented below it."""
+    line = _get_line(state, start)
+    if not line or state.is_code_block(start):
+        return False
+    if silent and line.startswith("[^"):  # no definition of a link inside a paragraph
+        return "]:" in line
+    if body := _BODY.match(line):
+        if not silent:
+            _read_indented(state, line[body.end() :].lstrip(), start, end)
+        return True
+    limit = state.eMarks[min(end, start + _LONGEST) - 1]
+    markup = _LINES.match(state.src, state.bMarks[start] + state.tShift[start], limit)
+    last = bisect_right(state.bMarks, markup.end(), hi=end) if markup else start + 1
+    inside = range(start + 1, last)
+    if any(not state.isEmpty(row) and state.sCount[row] < state.blkIndent for row in inside):
+        return False
+    if not markup and not _LINE.match(line):
+        return False
+    if not silent:
+        _push_line(state, line, start, last)
+    return True
+
+
+def _push_line(state: "StateBlock", line: str, start: int, last: int) -> None:
+    """Add lines of markup."""
+    token = state.push("line", "", 0)
+    token.content, token.map, token.children = line, [start, last], []
+    state.line = last
+
+
+def _read_indented(state: "StateBlock", beside: str, start: int, end: int) -> None:
+    """Read the text beside and below a mark."""
+    old = state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start]
+    indent = state.sCount[start] + _TEXT_INDENT
+    first = start
+    if beside:
+        line = _get_line(state, start)
+        state.bMarks[start] += state.tShift[start] + len(line) - len(beside)
+        state.tShift[start], state.sCount[start] = 0, indent
+    else:
+        _push_line(state, _get_line(state, start), start, start + 1)
+        first = state.line
+    state.blkIndent = indent
+    state.push("body_open", "", 1)
+    state.md.block.tokenize(state, first, end)
+    state.push("body_close", "", -1)
+    state.blkIndent, state.bMarks[start], state.tShift[start], state.sCount[start] = old
+
+
+_LAST_TAG = re.compile(r"<(?:/|!--)?([A-Za-z][\w-]*)?[^<>]*>\s*$")
+_CODE = re.compile(r"<(?:pre|script|style|textarea|svg)\b|<[!?]", re.IGNORECASE)
+
+
+def _read_html_block(
+    rule: Callable[["StateBlock", int, int, bool], bool],
+    state: "StateBlock",
+    start: int,
+    end: int,
+    silent: bool,  # noqa: FBT001 - as it is called
+) -> bool:
+    """Read a block of HTML up to a line of text behind a line that ends with the tag of a block."""
+    if not rule(state, start, end, silent):
+        return False
+    if silent or _CODE.search((token := state.tokens[-1]).content):
+        return True
+    for number in range(start + 1, state.line):
+        tag = _LAST_TAG.search(_get_line(state, number - 1))
+        line = _get_line(state, number)
+        is_text = line and line[0] != "<" and not state.is_code_block(number)
+        if tag and (tag[1] or "").lower() in BLOCK and is_text:
+            token.map = [start, number]
+            token.content = state.getLines(start, number, state.blkIndent, True)
+            state.line = number
+            break
+    return True

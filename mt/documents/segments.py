@@ -1,14 +1,16 @@
 """Segments of a document: text to translate, with the inline tags that return to it."""
 
+import io
 import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
+from mt.data.verbatim import is_unspaced
 from mt.documents.tags import Tag, TagKind, place_tags
 from mt.languages import UNSPACED, written_without_spaces
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from mt.decoding.alignment import Link
 
 Format = Literal["text", "markdown", "html", "srt", "vtt", "po", "xliff", "tmx", "jsonl", "tsv"]
-Pieces = list[tuple[str, bool]]
-"""Text and markup in order; True marks markup."""
+Pieces = list[tuple[str, Literal["text"] | TagKind]]
+"""Text and markup in order, with the kind of each."""
 SPACE = " \t\r\n\f"
 
 
@@ -114,10 +116,10 @@ class Segment:
                 is_joined = _is_letter(translation, span[0] - 1)
                 if is_joined > _is_letter(self.text, tag.offset - 1) and markup[0] != "<":
                     markup = f" {markup}"
-            pieces += [(translation[written : span[0]], False), (markup, True)]
+            pieces += [(translation[written : span[0]], "text"), (markup, tag.kind)]
             checked += pieces[-2][0] + ("" if inside else markup)
             written = span[1]
-        pieces.append((translation[written:], False))
+        pieces.append((translation[written:], "text"))
         kept = [(tag.offset, tag.offset, tag.markup) for tag in self.tags if not find_edits(tag)]
         changes = describe_changes(
             _apply_edits(self.text, 0, kept), checked + pieces[-1][0], self.syntax
@@ -150,26 +152,31 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Changes of a document that are made together, or not at all if a translation is refused."""
+class Group:
+    """Changes of a text that are made together, or not at all if a translation is refused."""
 
-    source: str
-    """The document."""
-    items: "tuple[Segment | Replacement | Embedded, ...]"
+    start: int
+    end: int
+    """Place of the text in the document."""
+    text: str
+    items: "tuple[Item, ...]"
+    """Changes of the text."""
+    offset: int = 0
+    """Place of the text where the places of the items count from the start of the document."""
+    write: Callable[[str], str] = str
+    """Function that writes the changed text in the form of the document."""
+    raw: str | None = None
+    """Part of the document, if it stays where no translation changes the text."""
     untranslated: str | None = None
     """Text in place of the source if a translation is refused."""
     mark: Callable[[str], str] = str
     """Function that marks the changed part of the document for review."""
 
-    @property
-    def start(self) -> int:
-        """Start of the first change."""
-        return self.items[0].start
-
-    @property
-    def end(self) -> int:
-        """End of the last change."""
-        return self.items[-1].end
+    @staticmethod
+    def of(source: str, items: "Sequence[Item]", **named: Any) -> "Group":
+        """Return the group of some changes of the document itself."""
+        start, end = items[0].start, items[-1].end
+        return Group(start, end, source[start:end], tuple(items), start, **named)
 
     @property
     def texts(self) -> tuple[DocumentText, ...]:
@@ -181,39 +188,14 @@ class Entry:
         lines = [*islice(translations, len(self.texts))]
         given = iter(lines)
         edits = [(item.start, item.end, item.render(given)) for item in self.items]
-        text = _apply_edits(self.source[self.start : self.end], self.start, edits)
-        return self.mark(text) if any(line.needs_review for line in lines) else text
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """Text that the document writes in another form or at another place, with its items."""
-
-    start: int
-    end: int
-    raw: str | None
-    """The text as the document has it, written if no translation changes it; None: a copy."""
-    text: str
-    items: "tuple[Item, ...]"
-    """Changes of `text`."""
-    escape: Callable[[str], str]
-    """Function that writes a text in the form of the document."""
-    offset: int = 0
-    """Place of `text` where the places of the items count from the start of the document."""
-
-    @property
-    def texts(self) -> tuple[DocumentText, ...]:
-        """Texts of all segments."""
-        return tuple(text for item in self.items for text in item.texts)
-
-    def render(self, translations: Iterator[TranslatedLine]) -> str:
-        """Return the changed text in the form of the document; raise the errors of its items."""
-        edits = [(item.start, item.end, item.render(translations)) for item in self.items]
         text = _apply_edits(self.text, self.offset, edits)
-        return self.escape(text) if self.raw is None or text != self.text else self.raw
+        if self.raw is not None and text == self.text:
+            return self.raw
+        written = self.write(text)
+        return self.mark(written) if any(line.needs_review for line in lines) else written
 
 
-Item = Segment | Replacement | Entry | Embedded
+Item = Segment | Replacement | Group
 """Change of a document. The items of a document are in order and do not overlap."""
 
 
@@ -232,8 +214,8 @@ def count_kept(items: Iterable[Item]) -> Counter[str]:
     """Count the texts that are not offered for translation by their noun."""
     kept = Counter[str]()
     for item in items:
-        if isinstance(item, Replacement) and item.kept:
-            kept[item.kept] += 1
+        if isinstance(item, Replacement):
+            kept.update([item.kept] if item.kept else [])
         elif isinstance(item, Segment):
             kept.update(count_kept(item.attributes))
     return kept
@@ -260,8 +242,16 @@ def _apply_edits(markup: str, start: int, edits: Sequence[tuple[int, int, str]])
 def make_join(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
     """Return a function that joins pieces and escapes those that are text."""
     return lambda pieces: "".join(
-        piece if is_markup else escape(piece) for piece, is_markup in pieces
+        escape(piece) if kind == "text" else piece for piece, kind in pieces
     )
+
+
+def read_lines(source: str, newline: str) -> Iterator[tuple[int, str]]:
+    """Yield the place of each line, and the line with its end; `newline` is as in `open`."""
+    start = 0
+    for line in io.StringIO(source, newline):
+        yield start, line
+        start += len(line)
 
 
 def has_letters(text: str) -> bool:
@@ -271,14 +261,13 @@ def has_letters(text: str) -> bool:
 
 def _is_letter(text: str, place: int) -> bool:
     """Test for a letter or digit of a script with spaces between words."""
-    return place >= 0 and _LETTER.match(text, place) is not None
+    character = text[max(place, 0) : place + 1]
+    return character.isalnum() and not is_unspaced(character)
 
 
 _SPACES = re.compile(f"[{SPACE}]+")
-_LETTER = re.compile(rf"[^\W_{UNSPACED}]")
-_WORD_START = re.compile(rf"[^\W\d_{UNSPACED}]+")
-_WORD_END = re.compile(rf"[^\W\d_{UNSPACED}]+\Z")
-_BARS = re.compile(r"[\s|•·»›→]+")
+_LETTERS = re.compile(rf"[^\W\d_{UNSPACED}]+")
+_BARS = f"{SPACE}\u00a0\u3000|•·»›→"
 _STATEMENT = re.compile(r"\{%|<%(?!=)|\{\{~?(?:[#^/]|else\b|end\b)")
 """Statement of a template, such as `{% if %}`: its place among the others is its meaning."""
 _BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
@@ -337,12 +326,14 @@ def merge_pairs(fragments: list[Fragment], source: str) -> list[Fragment]:
             part = Fragment(part.start, inside[-1].end, None, "single", attributes, markup)
             index = last
             before, after = merged[-1:], fragments[last + 1 : last + 2]
-            head = _WORD_END.search(before[0].text or "") if before else None
-            tail = _WORD_START.match(after[0].text or "") if after else None
+            head_text, tail_text = (
+                (near[0].text or "") if near else "" for near in (before, after)
+            )
+            head, tail = _LETTERS.match(head_text[::-1]), _LETTERS.match(tail_text)
             if head and tail and not markup:
-                part.start, part.end = part.start - len(head[0]), part.end + len(tail[0])
-                before[0].text, before[0].end = (before[0].text or "")[: head.start()], part.start
-                after[0].text, after[0].start = (after[0].text or "")[tail.end() :], part.end
+                part.start, part.end = part.start - head.end(), part.end + tail.end()
+                before[0].text, before[0].end = head_text[: -head.end()], part.start
+                after[0].text, after[0].start = tail_text[tail.end() :], part.end
         merged.append(part)
         index += 1
     return merged
@@ -396,31 +387,26 @@ class SegmentBuilder:
         their own.
         """
         merged = merge_pairs(self.fragments, self.source)
-        fragments = [part for fragment in merged for part in self._split(fragment)]
+        fragments = [part for fragment in merged for part in self.split(fragment)]
         self.fragments = []
-        filled = [
-            index
-            for index, fragment in enumerate(fragments)
-            if (text := (fragment.text or "").strip(SPACE)) and not _BARS.fullmatch(text)
-        ]
+        filled = [index for index, part in enumerate(fragments) if (part.text or "").strip(_BARS)]
         if not any(has_letters(fragments[index].text or "") for index in filled):
-            for fragment in fragments:
-                yield from fragment.attributes
-            return
+            filled = []
         # A tag with other markup than the document's cannot stay outside.
-        changed = [index for index, fragment in enumerate(fragments) if fragment.markup]
-        first, last = min([filled[0], *changed]), max([filled[-1], *changed])
-        inside = range(first, last + 1)
+        changed = [index for index, part in enumerate(fragments) if filled and part.markup]
+        inside = range(min(filled + changed, default=0), max(filled + changed, default=-1) + 1)
+        first, last = inside.start, inside.stop
         for pair in _find_pairs(fragments):
             if len({index in inside for index in pair}) > 1:
-                first, last = min(first, pair[0]), max(last, pair[1])
-        for fragment in fragments[:first]:
-            yield from fragment.attributes
-        yield self._build_segment(fragments[first : last + 1])
-        for fragment in fragments[last + 1 :]:
-            yield from fragment.attributes
+                first, last = min(first, pair[0]), max(last, pair[1] + 1)
+        for part in fragments[:first]:
+            yield from part.attributes
+        if filled:
+            yield self.build_segment(fragments[first:last])
+        for part in fragments[last:]:
+            yield from part.attributes
 
-    def _split(self, fragment: Fragment) -> Iterator[Fragment]:
+    def split(self, fragment: Fragment) -> Iterator[Fragment]:
         """Yield a text with its hidden placeholders as tags, but for those with escapes."""
         text, start, copied = fragment.text, fragment.start, 0
         for match in self.syntax.hidden.finditer(text or ""):
@@ -433,15 +419,15 @@ class SegmentBuilder:
             yield Fragment(place, start, None, kind)
         yield replace(fragment, start=start, text=text[copied:]) if text and copied else fragment
 
-    def _build_segment(self, fragments: list[Fragment]) -> Segment:
-        raw = self.source[fragments[0].start : fragments[0].end]
-        start = fragments[0].start + len(raw) - len(raw.lstrip(SPACE))
-        raw = self.source[fragments[-1].start : fragments[-1].end]
-        end = fragments[-1].end - len(raw) + len(raw.rstrip(SPACE))
-        if fragments[0].text is not None:
-            fragments[0].text = fragments[0].text.lstrip(SPACE)
-        if fragments[-1].text is not None:
-            fragments[-1].text = fragments[-1].text.rstrip(SPACE)
+    def build_segment(self, fragments: list[Fragment]) -> Segment:
+        """Return the segment of some fragments without the white space around it."""
+        first, last = fragments[0], fragments[-1]
+        start = first.end - len(self.source[first.start : first.end].lstrip(SPACE))
+        end = last.start + len(self.source[last.start : last.end].rstrip(SPACE))
+        if first.text is not None:
+            first.text = first.text.lstrip(SPACE)
+        if last.text is not None:
+            last.text = last.text.rstrip(SPACE)
         text = ""
         tags: list[Tag] = []
         for fragment in fragments:

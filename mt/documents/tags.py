@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from mt.data.placeholders import GENERAL
+from mt.data.verbatim import is_unspaced
 from mt.languages import UNSPACED
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ class Tag:
         return self.kind in {"single", "ordered"}
 
 
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(
     rf"{GENERAL.pattern.pattern}"
     rf"|[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]"
@@ -56,7 +56,7 @@ _SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮー�
 _NO_LINE_END = re.compile(
     rf"[(\[{{（［｛「『【〈《〔“‘].|.[{_SMALL_KANA}\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece"
     r"\u102b-\u103e\u1056-\u1059\u17b4-\u17dd]|[ァ-ヺー][ァ-ヺー]|[\u0e40-\u0e44\u0ec0-\u0ec4]."
-    r"|.[^\w\s(\[{（［｛「『【〈《〔“‘—–-]",
+    r"|.[^\w\s(\[{（［｛「『【〈《〔“‘—–-]"
 )
 """Before or behind these characters no line ends: marks, small letters, parts of a syllable."""
 _UNMARKED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]{2}")
@@ -87,33 +87,24 @@ class _Words:
         """Return the numbers of the words with a character in a part of the text."""
         return range(bisect_right(self.ends, span[0]), bisect_left(self.starts, span[1]))
 
-    def are_joined(self, index: int) -> bool:
-        """Test for no white space before a word, in a script that has it between words."""
-        if not 0 < index < self.count:
-            return False
-        around = self.text[self.starts[index] - 1 : self.starts[index] + 1]
-        return not (around[0].isspace() or _UNSPACED.search(around))
+    def allow(self, tag: Tag, index: int) -> bool:
+        """Test for a place before a word where a tag can be.
 
-    def are_in_one_line(self, index: int) -> bool:
-        """Test for a place before a word where no line may end: inside a word, or before a mark.
-
-        In scripts without spaces between words, the alignment shows words of several characters.
+        No line ends inside a word or before a mark. In scripts without spaces between words, the
+        alignment shows words of several characters.
         """
         if not 0 < index < self.count or self.text[self.starts[index] - 1].isspace():
-            return False
-        around = self.text[self.starts[index] - 1 : self.starts[index] + 1]
-        if self.are_joined(index) or _NO_LINE_END.match(around):
             return True
+        around = self.text[self.starts[index] - 1 : self.starts[index] + 1]
+        is_joined = not any(map(is_unspaced, around))
+        if tag.kind != "break":
+            return not (is_joined and tag.is_single and tag.markup.endswith(" "))
+        if is_joined or _NO_LINE_END.match(around):
+            return False
         if self.owners is None:
-            return _UNMARKED.match(around) is not None
+            return _UNMARKED.match(around) is None
         owner = self.owners.get(index)
-        return around.isalpha() and owner is not None and owner == self.owners.get(index - 1)
-
-    def allow(self, tag: Tag, index: int) -> bool:
-        """Test for a place before a word where a tag can be."""
-        if tag.kind == "break":
-            return not self.are_in_one_line(index)
-        return not (tag.is_single and tag.markup.endswith(" ") and self.are_joined(index))
+        return not around.isalpha() or owner is None or owner != self.owners.get(index - 1)
 
 
 def place_tags(
@@ -137,17 +128,30 @@ def place_tags(
         placed = list(alignment.place(nodes, range(source.count), range(target.count)))
     if nodes is None or _find_ordered(tags) != _find_ordered(tag for tag, _ in placed):
         placed = list(_place_in_proportion(tags, source, target))
-    return list(_assign_spans(placed, source, target))
+    spans: list[tuple[Tag, Span]] = []
+    offset = last_break = 0
+    for tag, word in placed:
+        left = target.ends[word - 1] if word else 0
+        right = target.starts[word] if word < target.count else len(target.text)
+        span = left, left
+        if tag.kind == "break":
+            is_outer = word in {last_break, target.count}
+            if is_outer and tag.is_line_end:
+                continue
+            last_break = word
+            span = (left, left) if is_outer else (left, right)
+        elif tag.kind == "open" or (tag.is_single and _follows_space(tag, source)):
+            span = right, right
+        span = max(offset, span[0]), max(offset, span[1])
+        spans.append((tag, span))
+        offset = span[1]
+    return spans
 
 
 def _find_ordered(tags: Iterable[Tag]) -> list[Tag]:
     """Return the ordered tags, with the breaks among them."""
-    found = [
-        tag
-        for tag in tags
-        if tag.kind == "ordered" or (tag.kind == "break" and not tag.is_line_end)
-    ]
-    return found if any(tag.kind == "ordered" for tag in found) else []
+    ordered = [tag for tag in tags if tag.kind in {"ordered", "break"} and not tag.is_line_end]
+    return ordered if any(tag.kind == "ordered" for tag in ordered) else []
 
 
 def find_unpaired(halves: Sequence[tuple[TagKind, str]]) -> set[int]:
@@ -173,28 +177,6 @@ def find_unpaired(halves: Sequence[tuple[TagKind, str]]) -> set[int]:
             opened.pop()
             partners.pop()
     return unpaired.union(opened)
-
-
-def _assign_spans(
-    placed: Iterable[_Placed], source: _Words, target: _Words
-) -> "Iterator[tuple[Tag, Span]]":
-    """Yield the tags that are written, with the part of the translation that each one replaces."""
-    offset = last_break = 0
-    for tag, word in placed:
-        left = target.ends[word - 1] if word else 0
-        right = target.starts[word] if word < target.count else len(target.text)
-        span = left, left
-        if tag.kind == "break":
-            is_outer = word in {last_break, target.count}
-            if is_outer and tag.is_line_end:
-                continue
-            last_break = word
-            span = (left, left) if is_outer else (left, right)
-        elif tag.kind == "open" or (tag.is_single and _follows_space(tag, source)):
-            span = right, right
-        span = max(offset, span[0]), max(offset, span[1])
-        yield tag, span
-        offset = span[1]
 
 
 def _follows_space(tag: Tag, source: _Words) -> bool:
@@ -283,8 +265,7 @@ class _Alignment:
 
     def place(self, nodes: Sequence[_Node], within: range, room: range) -> Iterator[_Placed]:
         """Yield the tags of the nodes among some source words; their places are in `room`."""
-        spans = self._enclose_aligned(nodes, room)
-        self._enclose_others(nodes, room, spans)
+        spans = self.enclose(nodes, room)
         inner = {word for words in spans.values() for word in words[1:]}
         boundaries = [word for word in range(room.start, room.stop + 1) if word not in inner]
         places: dict[tuple[TagKind, bool], list[int]] = {}
@@ -294,9 +275,9 @@ class _Alignment:
             kind = node.tag.kind, node.tag.markup.endswith(" ")
             if kind not in places:
                 places[kind] = [word for word in boundaries if self.target.allow(node.tag, word)]
-            allowed = places[kind]
-            if allowed or not node.tag.is_line_end:
-                word = _find_nearest(allowed or boundaries, self._find_boundary(node, within, room))
+            if places[kind] or not node.tag.is_line_end:
+                boundary = self.find_boundary(node, within, room)
+                word = _find_nearest(places[kind] or boundaries, boundary)
                 spans[index] = range(word, word)
         ordered = [index for index in spans if nodes[index].tag.kind == "ordered"]
         in_order = sorted((spans[index] for index in ordered), key=lambda words: words.start)
@@ -308,11 +289,12 @@ class _Alignment:
                 yield from self.place(node.inside, range(node.start, node.end), words)
                 yield node.close, words.stop
 
-    def _enclose_aligned(self, nodes: Sequence[_Node], room: range) -> dict[int, range]:
+    def enclose(self, nodes: Sequence[_Node], room: range) -> dict[int, range]:
         """Return the words of each pair, by index: those aligned with the words inside it.
 
         Of several groups with words of another pair in between, it is the largest, the first
-        of equal ones. Words between those of a group belong to it.
+        of equal ones. Words between those of a group belong to it. A pair whose words are not
+        aligned gets a free word, as long as there are any.
         """
         owners = sorted(
             (word, index)
@@ -328,22 +310,19 @@ class _Alignment:
             if len(words) > sizes.get(index, 0):
                 sizes[index] = len(words)
                 spans[index] = range(words[0], words[-1] + 1)
-        return spans
-
-    def _enclose_others(self, nodes: Sequence[_Node], room: range, spans: dict[int, range]) -> None:
-        """Add a word to each pair whose words are not aligned, as long as there are any."""
-        taken = {word for words in spans.values() for word in words}
+        taken = {word for span in spans.values() for word in span}
         free = [word for word in room if word not in taken]
         for index, node in enumerate(nodes):
             if node.start < node.end and index not in spans and free:
-                word = _find_nearest(free, self._scale(node.start, room))
+                word = _find_nearest(free, self.scale(node.start, room))
                 free.remove(word)
                 spans[index] = range(word, word + 1)
+        return spans
 
-    def _find_boundary(self, node: _Node, within: range, room: range) -> int:
+    def find_boundary(self, node: _Node, within: range, room: range) -> int:
         """Return the boundary beside the word that is aligned with a neighbour of a tag."""
         if node.tag.is_line_end:
-            return self._scale(node.start, room)
+            return self.scale(node.start, room)
         if node.start <= within.start:
             return room.start
         if node.start >= within.stop:
@@ -352,9 +331,9 @@ class _Alignment:
         after = [word for word in self.words[node.start] if word in room]
         if before and (not after or not _follows_space(node.tag, self.source)):
             return before[-1]
-        return after[0] if after else self._scale(node.start, room)
+        return after[0] if after else self.scale(node.start, room)
 
-    def _scale(self, source_word: int, room: range) -> int:
+    def scale(self, source_word: int, room: range) -> int:
         """Return the target word in proportion to a source word, within `room`."""
         word = round(source_word * self.target.count / max(self.source.count, 1))
         return min(max(word, room.start), room.stop)

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from html import unescape
 from pathlib import Path
 
 from mt.data.formats import (
@@ -17,11 +17,10 @@ from mt.data.formats import (
     is_untranslated,
     read_elements,
 )
-from mt.documents.html import add_characters, escape_text, escape_value, scan
-from mt.documents.icu import finish_message
+from mt.documents.html import add_characters, escape_text, escape_value, scan, visible_text
+from mt.documents.inline import finish_message
 from mt.documents.segments import (
-    Embedded,
-    Entry,
+    Group,
     Item,
     Options,
     RefusedTranslationError,
@@ -37,10 +36,8 @@ _STATE = re.compile(r"(\sstate=)([\"'])translated\2")
 _NEEDS_REVIEW = r"\1\2needs-review-translation\2"
 _SUBSTATE = r"\1\2translated\2 subState=\2mt:needs-review-translation\2"
 """States of XLIFF 1 and 2; 2 has none, but names of programs within `translated`."""
-_TAG = re.compile("<[^>]*>")
 _SIZES = ("char", "glyph", "byte")
 """Units of length that can be measured, not such as the pixel."""
-_PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
 def read_xliff(source: str, options: Options) -> Iterator[Item]:
@@ -54,21 +51,27 @@ def read_xliff(source: str, options: Options) -> Iterator[Item]:
         if element.name in XLIFF_UNITS:
             reason = _find_reason(element, options)
             if reason:
-                yield _keep(element, reason)
+                yield Replacement(element.start, element.start, "", reason)
             else:
                 yield from _fill_unit(source, element)
             continue
         if element.name == "xliff":
             version = element.attributes.get("version") or "1.2"
-        if element.name == ("file" if version.startswith("1") else "xliff"):
-            yield from _set_languages(source, element, options)
+        if element.name != ("file" if version.startswith("1") else "xliff"):
+            continue
+        is_first = element.name == "file"
+        names = ("source-language", "target-language") if is_first else ("srcLang", "trgLang")
+        for name, language in zip(names, (options.source, options.target), strict=True):
+            code = element.attributes.get(name)
+            if code and base_language(code) != base_language(language):
+                raise DataError(
+                    f"{options.name}: `{name}` is `{code}`, but the model translates from "
+                    f"`{options.source}` to `{options.target}`"
+                )
+        if names[1] not in element.attributes:
+            yield _set_attribute(source, element, names[1], options.target)
     if not version:
         raise DataError(f"{options.name}: is not XLIFF: it has no element `xliff`")
-
-
-def _keep(unit: XmlElement, reason: str) -> Replacement:
-    """Return an item that counts a unit which stays as it is."""
-    return Replacement(unit.start, unit.start, "", kept=reason)
 
 
 def _find_reason(unit: XmlElement, options: Options) -> str:
@@ -86,54 +89,31 @@ def _find_reason(unit: XmlElement, options: Options) -> str:
             code = element.attributes.get("xml:lang")
             if code and base_language(code) != base_language(language):
                 return "units in other languages"
-    return _TRANSLATED if _has_translation(unit) else ""
-
-
-def _has_translation(unit: XmlElement) -> bool:
-    """Test for a target with text, in all segments if it is divided like the source."""
     for target in unit.children("target")[:1]:
         if is_untranslated(unit, target) or not target.has_text():
-            return False
+            return ""
         segments = _find_segments(target)
         filled = [segment.attributes.get("mid") for segment in segments if segment.has_text()]
-        sources = _find_segments(*unit.children("seg-source"))
-        known = {segment.attributes.get("mid") for segment in sources} - {None}
-        return len(filled) == len(segments) or not known.issuperset(filled)
-    return False
+        parts = _find_segments(*unit.children("seg-source"))
+        known = {segment.attributes.get("mid") for segment in parts} - {None}
+        if len(filled) == len(segments) or not known.issuperset(filled):
+            return _TRANSLATED
+    return ""
 
 
 def _find_segments(*elements: XmlElement) -> list[XmlElement]:
     """Return the segments into which XLIFF 1.2 divides the content of elements."""
     segments: list[XmlElement] = []
     for child in (child for element in elements for child in element.children()):
-        if child.name == "mrk" and child.attributes.get("mtype") == "seg":
-            segments.append(child)
-        else:
-            segments += _find_segments(child)
+        is_segment = child.name == "mrk" and child.attributes.get("mtype") == "seg"
+        segments += [child] if is_segment else _find_segments(child)
     return segments
 
 
-def _is_translatable(element: XmlElement, *, inherited: bool) -> bool:
+def _is_translatable(element: XmlElement, *, inherited: bool = True) -> bool:
     """Test for no `translate="no"` on an element, or around it and not changed on it."""
     flag = element.attributes.get("translate")
     return inherited if flag is None else flag != "no"
-
-
-def _set_languages(source: str, element: XmlElement, options: Options) -> Iterator[Replacement]:
-    """Check the languages of a file; add the target language if it is missing."""
-    is_first = element.name == "file"
-    names = ("source-language", "target-language") if is_first else ("srcLang", "trgLang")
-    for name, language in zip(names, (options.source, options.target), strict=True):
-        code = element.attributes.get(name)
-        if code and base_language(code) != base_language(language):
-            raise DataError(
-                f"{options.name}: `{name}` is `{code}`, but the model translates from "
-                f"`{options.source}` to `{options.target}`"
-            )
-    if names[1] not in element.attributes:
-        end = _places(source, element)[0]
-        tag = _set_attribute(source[element.start : end], names[1], options.target)
-        yield Replacement(element.start, end, tag)
 
 
 def _places(source: str, element: XmlElement) -> tuple[int, int, int]:
@@ -144,19 +124,24 @@ def _places(source: str, element: XmlElement) -> tuple[int, int, int]:
     return tag.end, element.end, source.index(">", element.end) + 1
 
 
-def _set_attribute(tag: str, name: str, value: str) -> str:
-    """Return a start tag with an attribute set."""
-    for attribute in next(scan(tag, xml=True)).attributes:
+def _set_attribute(source: str, element: XmlElement, name: str, value: str) -> Replacement:
+    """Return the change of a start tag that sets an attribute."""
+    token = next(scan(source, element.start, xml=True))
+    first = last = token.start + len(source[token.start : token.end].rstrip("/> \t\r\n"))
+    written = f" {name}={escape_value(value, '')}"
+    for attribute in token.attributes:
         if attribute.name == name:
-            quoted = escape_value(value, attribute.quote)
-            return tag[: attribute.start] + quoted + tag[attribute.end :]
-    end = len(tag.rstrip("/> \t\r\n"))
-    return f"{tag[:end]} {name}={escape_value(value, '')}{tag[end:]}"
+            first, last = attribute.start, attribute.end
+            written = escape_value(value, attribute.quote)
+    tag = source[token.start : first] + written + source[last : token.end]
+    return Replacement(token.start, token.end, tag)
 
 
-def _open_tag(source: str, element: XmlElement) -> str:
-    """Return the start tag of an element that gets a content."""
+def _open_tag(source: str, element: XmlElement, state: str = "") -> str:
+    """Return the start tag of an element that gets a content, and a state if it is given."""
     tag = source[element.start : _places(source, element)[0]]
+    if state:
+        tag = _set_attribute(source, element, "state", state).text
     return tag.removesuffix("/>").removesuffix(">").rstrip() + ">"
 
 
@@ -165,71 +150,59 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
     texts, targets = unit.children("source"), unit.children("target")
     if not texts:
         return
-    text, before, filled = texts[0], "", {}
+    text, is_first = texts[0], unit.name == "trans-unit"
+    attributes = {**unit.around, **unit.attributes}
+    is_measured = "maxwidth" not in attributes or attributes.get("size-unit") in _SIZES
+    state = "translated" if is_measured else "needs-review-translation"
+    filled: dict[str | None, XmlElement] = {}
+    prefix = source[text.start + 1 : source.index("source", text.start)]
     if targets:
-        start, end = targets[0].start, _places(source, targets[0])[2]
-        tag = _open_tag(source, targets[0])
+        place = targets[0].start, _places(source, targets[0])[2]
+        tag = _open_tag(source, targets[0], state if is_first else "")
         if not is_untranslated(unit, targets[0]):
             filled = {part.attributes.get("mid"): part for part in _find_segments(targets[0])}
     else:
-        start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
-        before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
-    is_first = unit.name == "trans-unit"
-    attributes, check = {**unit.around, **unit.attributes}, partial(_check_size, unit)
-    if is_first:
-        is_measured = "maxwidth" not in attributes or attributes.get("size-unit") in _SIZES
-        state = "translated" if is_measured else "needs-review-translation"
-        tag = _set_attribute(tag, "state", state)
-    around = before + tag, f"</{_prefix(source, text)}target>"
+        place = (_places(source, (unit.children("seg-source") or texts)[0])[2],) * 2
+        tag = f'<{prefix}target state="{state}">' if is_first else f"<{prefix}target>"
+        tag = _space_before(source, text.start) + tag
     segments = _find_segments(*unit.children("seg-source"))
-    items: list[Item] = []
+    items: list[Item] = [] if segments else [*_read_content(source, text)]
     for segment in segments:
-        items += _fill_segment(source, segment, filled.get(segment.attributes.get("mid")))
-    if segments:
         text = unit.children("seg-source")[0]
-    else:
-        items += _read_content(source, text)
-    for item in _write_copy(source, (unit, text), (start, end), around, items, check):
-        if not item.texts:
+        target = filled.get(segment.attributes.get("mid"))
+        tag_end, _, end = _places(source, segment)
+        if target is not None and target.has_text():
+            translation = source[target.start : _places(source, target)[2]]
+            items.append(Replacement(segment.start, end, translation))
+            continue
+        if target is not None and tag_end < end:
+            items.append(Replacement(segment.start, tag_end, _open_tag(source, target)))
+        if _is_translatable(segment):
+            items += _read_content(source, segment)
+
+    def check(content: str) -> str:
+        """Return the content of the target; refuse one that is too long."""
+        visible = visible_text(content)
+        for name, limit in attributes.items():
+            most = limit.rpartition(",")[2].strip()
+            is_width = name == "maxwidth" and attributes.get("size-unit") in _SIZES
+            is_byte = is_width and attributes.get("size-unit") == "byte"
+            size = len(visible.encode() if is_byte else visible)
+            is_limit = is_width or name.endswith(":sizeRestriction")
+            if is_limit and most.isdecimal() and size > int(most):
+                raise RefusedTranslationError(f"the translation has the size {size}, above {most}")
+        return content
+
+    around = tag, f"</{prefix}target>"
+    for item in _write_copy(source, (unit, text), place, items, around, check):
+        if isinstance(item, Replacement):
             yield item
         elif is_first:
-            yield Entry(source, (item,), mark=partial(_STATE.sub, _NEEDS_REVIEW, count=1))
+            yield replace(item, mark=partial(_STATE.sub, _NEEDS_REVIEW, count=1))
         else:
-            tag_end = _places(source, unit)[0]
-            tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
             marked = partial(_STATE.sub, _SUBSTATE, count=1)
-            yield Entry(source, (Replacement(unit.start, tag_end, tag), item), mark=marked)
-
-
-def _check_size(unit: XmlElement, content: str) -> str:
-    """Return the content of a target; raise RefusedTranslationError if it is too long."""
-    text, attributes = unescape(_TAG.sub("", content)), {**unit.around, **unit.attributes}
-    size_unit = attributes.get("size-unit")
-    for name, limit in attributes.items():
-        most = limit.rpartition(",")[2].strip()
-        is_limit = name.endswith(":sizeRestriction") or (name == "maxwidth" and size_unit in _SIZES)
-        size = len(text.encode() if name == "maxwidth" and size_unit == "byte" else text)
-        if is_limit and most.isdecimal() and size > int(most):
-            raise RefusedTranslationError(f"the translation has the size {size}, above {most}")
-    return content
-
-
-def _fill_segment(source: str, segment: XmlElement, target: XmlElement | None) -> Iterator[Item]:
-    """Yield the items that make a segment of the source one of the target, if that has no text."""
-    tag_end, _, end = _places(source, segment)
-    if target is not None and target.has_text():
-        yield Replacement(segment.start, end, source[target.start : _places(source, target)[2]])
-        return
-    if target is not None and tag_end < end:
-        yield Replacement(segment.start, tag_end, _open_tag(source, target))
-    if _is_translatable(segment, inherited=True):
-        yield from _read_content(source, segment)
-
-
-def _prefix(source: str, element: XmlElement) -> str:
-    """Return the prefix of the name of an element with its colon, or an empty string."""
-    match = _PREFIX.match(source, element.start)
-    return match[1] if match else ""
+            change = _set_attribute(source, unit, "state", "translated")
+            yield Group.of(source, (change, item), mark=marked)
 
 
 def _space_before(source: str, tag_start: int) -> str:
@@ -243,10 +216,10 @@ def _write_copy(
     source: str,
     elements: tuple[XmlElement, XmlElement],
     place: tuple[int, int],
-    around: tuple[str, str],
     items: Sequence[Item],
+    around: tuple[str, str],
     check: Callable[[str], str] = str,
-) -> Iterator[Embedded | Replacement]:
+) -> Iterator[Group | Replacement]:
     """Yield the copy of an element of a unit with the items inside, and count what stays.
 
     The copy has tags around it, and is written at a place in the document.
@@ -257,13 +230,11 @@ def _write_copy(
     if not has_texts and element.has_text() and not reasons:
         reasons = ["units without letters"]
     for reason in reasons:
-        yield _keep(unit, reason)
+        yield Replacement(unit.start, unit.start, "", reason)
     if has_texts:
         first, last, _ = _places(source, element)
         text = source[first:last]
-        yield Embedded(
-            *place, None, text, tuple(items), lambda content: check(content).join(around), first
-        )
+        yield Group(*place, text, tuple(items), first, lambda copy: check(copy).join(around))
 
 
 def _read_content(source: str, element: XmlElement) -> Iterator[Item]:
@@ -331,36 +302,32 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
         codes |= dict.fromkeys(filled)
         code = find_language(filled, options.source)
         if code is None:
-            yield _keep(unit, f"units without a text in `{options.source}`")
+            yield Replacement(
+                unit.start, unit.start, "", f"units without a text in `{options.source}`"
+            )
         elif find_language(filled, options.target) is not None:
-            yield _keep(unit, _TRANSLATED)
+            yield Replacement(unit.start, unit.start, "", _TRANSLATED)
         else:
             text = filled[code].children("seg")[0]
             target = find_language(empty, options.target)
-            variant = empty[target] if target else None
-            place, around = _find_place(source, unit, variant, options.target)
+            last = empty[target] if target else unit.children("tuv")[-1]
+            tag_end, content_end, end = _places(source, last)
+            segments = last.children("seg") if target else []
+            place, around = (content_end, content_end), ("<seg>", "</seg>")
+            if segments:
+                place = segments[0].start, _places(source, segments[0])[2]
+                around = _open_tag(source, segments[0]), "</seg>"
+            elif not target:
+                language = escape_value(options.target, "")
+                tag = f"{_space_before(source, last.start)}<tuv xml:lang={language}>"
+                place, around = (end, end), (f"{tag}<seg>", "</seg></tuv>")
+            elif tag_end == end:
+                around = f"{_open_tag(source, last)}<seg>", "</seg></tuv>"
+                place = last.start, end
             items = [*_read_content(source, text)]
-            yield from _write_copy(source, (unit, text), place, around, items)
+            yield from _write_copy(source, (unit, text), place, items, around)
     if find_language(dict.fromkeys(codes, ""), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
             f"there are {listed(sorted(codes)) or 'none'}"
         )
-
-
-def _find_place(
-    source: str, unit: XmlElement, variant: XmlElement | None, language: str
-) -> tuple[tuple[int, int], tuple[str, str]]:
-    """Return the place for a text of a unit of TMX, and the tags around it."""
-    if variant is None:
-        last = unit.children("tuv")[-1]
-        end = _places(source, last)[2]
-        tag = f"{_space_before(source, last.start)}<tuv xml:lang={escape_value(language, '')}>"
-        return (end, end), (f"{tag}<seg>", "</seg></tuv>")
-    for segment in variant.children("seg"):
-        end = _places(source, segment)[2]
-        return (segment.start, end), (_open_tag(source, segment), "</seg>")
-    tag_end, content_end, end = _places(source, variant)
-    if tag_end == end:
-        return (variant.start, end), (f"{_open_tag(source, variant)}<seg>", "</seg></tuv>")
-    return (content_end, content_end), ("<seg>", "</seg>")

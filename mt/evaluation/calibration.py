@@ -16,12 +16,12 @@ from sacrebleu.metrics.chrf import CHRF
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.decoding import confidence
-from mt.decoding.text_files import load_for_files, read_lines
+from mt.decoding.text_files import read_lines
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.evaluation.evaluate import EvaluationJob, load_for_split
-from mt.evaluation.scores import translate_pairs
+from mt.evaluation.evaluate import EvaluationJob, load_for_split, translate_pairs
 from mt.files import require_file, write_json
+from mt.model.device import keep_freed_memory
 from mt.runs import CONFIDENCE_FILE, CONFIDENCE_FORMAT
 from mt.tables import align_columns, clip, make_printable
 
@@ -103,8 +103,8 @@ def calibrate_run(
     pairs = [pair for pair in read if pair.source.strip() and pair.target.strip()]
     if len(pairs) < _FEWEST_PAIRS:
         raise UserError(f"{name} has {len(pairs)} pairs; a calibration needs {_FEWEST_PAIRS}")
-    places = np.linspace(0, len(pairs) - 1, min(len(pairs), _MOST_PAIRS)).astype(int)
-    calibration = calibrate(translator, [pairs[place] for place in places])
+    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), _MOST_PAIRS)).astype(int)
+    calibration = calibrate(translator, [pairs[index] for index in chosen])
     write_json(run / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})
     return calibration
 
@@ -158,7 +158,8 @@ def project_run(
     `lines`. Raises UserError for a run without a calibration, DataError for a text without words.
     """
     pairs = [SentencePair(line, "") for line in read_lines(require_file(sources))]
-    translator = load_for_files(run, overrides=overrides, device=device)
+    keep_freed_memory()
+    translator = Translator.load(run, overrides=overrides, device=device)
     calibration = translator.require_calibration("--sources")
     translations = translate_pairs(translator, pairs)
     lines = [line for line in translations if line.confidence is not None]

@@ -19,7 +19,6 @@ from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.forms import Sides, find_differences
 from mt.evaluation.scores import (
     TOKENIZER_BY_LANGUAGE,
-    Evaluation,
     choose_tokenizer,
     evaluate,
     why_unable_to_rank,
@@ -27,21 +26,10 @@ from mt.evaluation.scores import (
 from mt.files import require_file, resolved
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
-REASONS = (
-    "line-counts",
-    "tokens",
-    "tokenized",
-    "lowercased",
-    "13a",
-    "references",
-    "swapped",
-    "shifted",
-)
-"""Names for `--allow`."""
-
 FORMS = ("tokens", "tokenized", "lowercased")
 """Reasons that the output of a poor model may trigger by chance."""
-
+REASONS = (*FORMS, "line-counts", "13a", "references", "swapped", "shifted")
+"""Names for `--allow`."""
 _SAMPLE = 200
 _MOST = 0.5
 _HARDLY = 0.2
@@ -82,10 +70,6 @@ class TextChecks:
     def forced(self) -> str:
         """Comma-separated reasons that applied and were allowed."""
         return ",".join(self._forced)
-
-    def mark(self, evaluation: Evaluation) -> Evaluation:
-        """Return the scores with `forced` in their signatures."""
-        return evaluation.marked("forced", self.forced)
 
     def refuse(self, reason: str, message: str) -> None:
         """Raise DataError with `message`; only log it if `reason` is allowed."""
@@ -129,51 +113,75 @@ class TextChecks:
     ) -> None:
         """Refuse texts that do not belong together or differ in form."""
         texts = [hypotheses, *references, *([sources] if sources else [])]
-        first = texts[0]
-        for text in texts[1:]:
-            if len(text.lines) != len(first.lines):
-                self.refuse(
-                    "line-counts",
-                    f"{first.name} has {len(first.lines)} lines, {text.name} has "
-                    f"{len(text.lines)}: line N of one must answer line N of the other",
-                )
+        try:
+            require_same_lengths(hypotheses, texts[1:])
+        except DataError as error:
+            self.refuse("line-counts", str(error))
         for text in texts:
             if not text.lines:
                 raise DataError(f"{text.name}: is empty, there is nothing to score")
-        _note_blank_lines(references)
-        _note_scripts([hypotheses, *references], language)
         self._check_differs("references", "hypotheses", hypotheses, references)
         if sources:
-            self._check_differs("swapped", "sources", sources, references)
-            _note_untranslated(sources, references)
+            self.check_sources(sources, references, language=language)
+            self.check_direction(sources, [hypotheses], language=language)
             if hypotheses.lines == sources.lines:
                 self.refuse(
                     "swapped",
                     f"{hypotheses.name}: the hypotheses are the same text as the sources "
                     f"{sources.name}, nothing is translated",
                 )
-        self.check_tokens(texts)
-        self._check_forms(hypotheses, references, language=language)
-        if sources:
-            self.check_direction(sources, [hypotheses, *references], language=language)
+        else:
+            _note_lines(references, language)
+            self.check_tokens(references)
+        self.check_made(hypotheses, references, language=language)
 
     def check_sources(
         self, sources: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
         """Refuse a split of subwords, with swapped sides, or with one side twice."""
-        _note_blank_lines([sources, *references])
-        _note_scripts(references, language)
+        _note_lines(references, language, sources)
         self._check_differs("swapped", "sources", sources, references)
-        _note_untranslated(sources, references)
         self.check_tokens([sources, *references])
         self.check_direction(sources, references, language=language)
 
     def check_made(
         self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
-        """Refuse translations of a run that are subwords or differ in form from the references."""
+        """Refuse or note translations that are subwords or differ in form from the references.
+
+        A difference comes with the BLEU that the same form on both sides has. One without a reason
+        in `REASONS` is a note if it costs anything.
+        """
         self.check_tokens([hypotheses])
-        self._check_forms(hypotheses, references, language=language)
+        if not (self._tokenizer == "13a" and written_without_spaces(language)):  # noted already
+            lines = references[0].lines
+            if reason := why_unable_to_rank(
+                lines, target_language=language, tokenizer=self._tokenizer
+            ):
+                _logger.warning("note: BLEU hardly counts these texts: %s; use chrF", reason)
+        texts = hypotheses, *references
+        shortest = min(len(text.lines) for text in texts)
+        sides: Sides = [text.lines[:shortest] for text in texts]
+        differences = [
+            difference
+            for number in range(1, len(sides))
+            for difference in find_differences(
+                (hypotheses.name, texts[number].name), (sides[0], sides[number]), language
+            )
+        ]
+        if not differences:
+            return
+        score = partial(evaluate, target_language=language, tokenizer=self._tokenizer)
+        before = score(sides[0], sides[1:]).bleu.value
+        for difference in {item.feature: item for item in differences}.values():
+            sides = difference.equalize(sides)
+        after = score(sides[0], sides[1:]).bleu.value if sides[0] else 0.0
+        cost = f"BLEU is {before:.2f}, and {after:.2f} without the difference"
+        for difference in differences:
+            if difference.feature in REASONS:
+                self.refuse(difference.feature, f"{difference.text}; {cost}")
+            elif after - before >= _LEAST_COST:
+                _logger.warning("note: %s; %s", difference.text, cost)
 
     def check_tokens(self, texts: Sequence[ScoredText]) -> None:
         """Refuse texts that are split into subwords."""
@@ -212,63 +220,22 @@ class TextChecks:
                     f"{text.name}: the {side} are the same text as the references {reference.name}",
                 )
 
-    def _check_forms(
-        self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
-    ) -> None:
-        """Refuse or note differences in form, with the BLEU that the same form on both sides has.
 
-        A difference without a reason in `REASONS` is a note if it costs anything.
-        """
-        if not (self._tokenizer == "13a" and written_without_spaces(language)):  # noted already
-            lines = references[0].lines
-            if reason := why_unable_to_rank(
-                lines, target_language=language, tokenizer=self._tokenizer
-            ):
-                _logger.warning("note: BLEU hardly counts these texts: %s; use chrF", reason)
-        texts = hypotheses, *references
-        shortest = min(len(text.lines) for text in texts)
-        sides: Sides = [text.lines[:shortest] for text in texts]
-        differences = [
-            difference
-            for number in range(1, len(sides))
-            for difference in find_differences(
-                (hypotheses.name, texts[number].name), (sides[0], sides[number]), language
-            )
-        ]
-        if not differences:
-            return
-        score = partial(evaluate, target_language=language, tokenizer=self._tokenizer)
-        before = score(sides[0], sides[1:]).bleu.value
-        for difference in {each.feature: each for each in differences}.values():
-            sides = difference.equalize(sides)
-        after = score(sides[0], sides[1:]).bleu.value if sides[0] else 0.0
-        cost = f"BLEU is {before:.2f}, and {after:.2f} without the difference"
-        for difference in differences:
-            if difference.feature in REASONS:
-                self.refuse(difference.feature, f"{difference.text}; {cost}")
-            elif after - before >= _LEAST_COST:
-                _logger.warning("note: %s; %s", difference.text, cost)
-
-
-def _note_blank_lines(texts: Sequence[ScoredText]) -> None:
-    for text in texts:
+def _note_lines(
+    references: Sequence[ScoredText], language: str, sources: ScoredText | None = None
+) -> None:
+    """Log the number of lines that are blank, not translated, or in another script."""
+    for text in (*references, *([sources] if sources else [])):
         blank = [number for number, line in enumerate(text.lines, 1) if is_blank(line)]
         if blank:
             message = "note: %s: %d of %d lines are blank, the first is line %d; they are scored"
             _logger.warning(message, text.name, len(blank), len(text.lines), blank[0])
-
-
-def _note_untranslated(sources: ScoredText, references: Sequence[ScoredText]) -> None:
     for text in references:
-        pairs = zip(sources.lines, text.lines, strict=False)
+        pairs = zip(sources.lines if sources else (), text.lines, strict=False)
         copies = sum(has_identical_sides(source, line) for source, line in pairs)
         if copies > _MOST * len(text.lines):
             message = "note: %s: %d of %d lines are the same as their source, not translated"
             _logger.warning(message, text.name, copies, len(text.lines))
-
-
-def _note_scripts(texts: Sequence[ScoredText], language: str) -> None:
-    for text in texts:
         lettered = [line for line in text.lines if any(map(str.isalpha, line))]
         wrong = sum(in_wrong_script(line, language) for line in lettered)
         if wrong > _MOST * len(lettered):
@@ -278,11 +245,18 @@ def _note_scripts(texts: Sequence[ScoredText], language: str) -> None:
 
 def check_named_once(references: Sequence[Path]) -> None:
     """Raise UserError if a file of references is named twice, as if it were two sets."""
-    seen = set()
-    for path in references:
-        if resolved(path) in seen:
-            raise UserError(f"--references {path}: is named twice; each file is one set")
-        seen.add(resolved(path))
+    if len(set(map(resolved, references))) < len(references):
+        raise UserError("--references: a file is named twice; each file is one set")
+
+
+def require_same_lengths(text: ScoredText, others: Sequence[ScoredText]) -> None:
+    """Raise DataError unless all texts have the same number of lines."""
+    for other in others:
+        if len(other.lines) != len(text.lines):
+            raise DataError(
+                f"{text.name} has {len(text.lines)} lines, {other.name} has {len(other.lines)}: "
+                "line N of one must answer line N of the other"
+            )
 
 
 def _share_elsewhere(lines: Sequence[str], language: str) -> float | None:

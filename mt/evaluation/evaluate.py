@@ -4,23 +4,24 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
+from mt import __version__
 from mt.config import Config, DataConfig, DecodingConfig
-from mt.config.data import Direction, TextSource, chosen_direction
+from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
-from mt.data.glossary import Glossary, read_terms
+from mt.data.glossary import read_terms
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
-from mt.data.words import WORD
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
-from mt.evaluation.checks import ScoredText, TextChecks, check_named_once
-from mt.evaluation.passport import InputPath, list_model_files, passport_beside, write_passport
+from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, require_same_lengths
 from mt.evaluation.run_info import (
     choose_split,
     read_config,
@@ -28,22 +29,17 @@ from mt.evaluation.run_info import (
     update_card,
     weights_sha256,
 )
-from mt.evaluation.scores import (
-    Evaluation,
-    check_metrics,
-    evaluate,
-    measure_off_target,
-    translate_pairs,
-)
-from mt.files import hash_file, read_json, require_regular_file, resolved, write_text
+from mt.evaluation.scores import Evaluation, check_metrics, evaluate, measure_off_target
+from mt.files import hash_file, read_json, require_regular_file, resolved, write_json, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
+    EXPORT_FILE,
+    MODEL_FILE,
     export_folder,
     is_exported,
     is_finished,
-    read_exported,
 )
 
 _MAX_LOGGED_LINES = 5
@@ -58,17 +54,6 @@ class GivenTexts:
     sources: Path
     references: tuple[Path, ...]
     """At least one file; the first is the target side of the split that `with_texts` adds."""
-
-    def further(self, lines: int) -> tuple[ScoredText, ...]:
-        """Read the other references; raise DataError unless each has `lines` lines."""
-        texts = tuple(ScoredText.of_file(path) for path in self.references[1:])
-        for text in texts:
-            if len(text.lines) != lines:
-                raise DataError(
-                    f"{text.name} has {len(text.lines)} lines, {self.sources} has {lines}: line N "
-                    "of one must answer line N of the other"
-                )
-        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,62 +76,34 @@ class EvaluationJob:
         check_metrics(self.metrics)
         return TextChecks(self.allow)
 
-    def settings(self, tokenizer: str, forced: str) -> dict[str, Any]:
-        """Return the scoring settings for a passport."""
-        return {
-            "bleu_tokenizer": tokenizer,
-            "metrics": list(self.metrics),
-            "resamples": self.resamples,
-            "forced": forced,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class OpenedSplit:
-    """Checked split of a run, before translation."""
+class EvaluationSet:
+    """Checked sources and references."""
 
-    run: Path
     name: str
-    direction: Direction
-    pairs: tuple[SentencePair, ...]
+    sources: ScoredText
+    """Without lines if files of translations are compared without sources."""
     references: tuple[ScoredText, ...]
-    """Target side of the pairs, then further references of a given test set."""
-    inputs: tuple[InputPath, ...]
-    translator: Translator
+    target_language: str
     tokenizer: str
-    checks: TextChecks
-    is_multilingual: bool
-    is_finished: bool
-    """False if the model is a checkpoint of a run that has not finished."""
+    """BLEU's tokenizer."""
 
-    def output(self, suffix: str) -> Path:
-        """Return the path of an output in the folder of evaluations."""
-        return self.run / EVALUATIONS_FOLDER / f"{self.name}{suffix}"
 
-    def write_passport(
-        self,
-        path: Path,
-        record: Mapping[str, Any],
-        hypotheses: Sequence[InputPath],
-        *,
-        job: EvaluationJob,
-    ) -> None:
-        """Write a passport with the inputs, the model and the settings."""
-        decoding = self.translator.decoding
-        record = {
-            **record,
-            "weights": weights_sha256(self.run),
-            "settings": job.settings(self.tokenizer, self.checks.forced),
-            "decoding": decoding.model_dump(mode="json"),
-        }
-        if is_exported(self.run):
-            record["quantization"] = read_exported(self.run).quantization
-        others = list(decoding.ensemble)
-        if decoding.quantization != "none" and not is_exported(self.run):
-            others.append(export_folder(self.run, decoding.quantization))
-        models = list_model_files(self.run, others)
-        terms = [("glossary", job.glossary)] if job.glossary else []
-        write_passport(path, record, [*hypotheses, *self.inputs, *terms, *models])
+def read_evaluation_set(
+    config: Config, split: str, checks: TextChecks, texts: GivenTexts | None
+) -> EvaluationSet:
+    """Read a split of a run; raise DataError if the checks reject its texts."""
+    opened = open_split(config.data, split)
+    source, language = opened.source, opened.direction.target
+    tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
+    pairs = tuple(source.pairs())
+    right = [ScoredText(source.target_description, [pair.target for pair in pairs])]
+    right += map(ScoredText.of_file, texts.references[1:]) if texts else ()
+    left = ScoredText(source.description, [pair.source for pair in pairs])
+    require_same_lengths(left, right)
+    checks.check_sources(left, right, language=language)
+    return EvaluationSet(split, left, tuple(right), language, tokenizer)
 
 
 def evaluate_run(
@@ -159,25 +116,44 @@ def evaluate_run(
 ) -> Evaluation:
     """Translate a split with the final model of a run or with an export, and score it.
 
-    Writes evaluations/SPLIT.json, the passport, and evaluations/SPLIT.*.txt, the texts, into the
-    run folder, and updates its model card. Without `split`, the split is `test` or the only test
-    split; with `job.texts`, `split` names the given test set. A run that has not finished is scored
-    with its best checkpoint; the signatures say so, and there is no passport.
+    Writes evaluations/SPLIT.json, the scores with the hashes of texts and model, and
+    evaluations/SPLIT.*.txt, the texts, into the run folder, and updates its model card. Without
+    `split`, the split is `test` or the only test split; with `job.texts`, `split` names the given
+    test set. A run that has not finished is scored with its best checkpoint; the signatures say so,
+    and there is no SPLIT.json.
 
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """
-    terms = read_terms(job.glossary)
-    opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
-    opened.translator.use_terms(terms)
-    checks, language = opened.checks, opened.direction.target
+    keep_freed_memory()
+    terms, checks = read_terms(job.glossary), job.make_checks()
+    finished = is_exported(run) or is_finished(run)
+    config, split, translator = load_for_split(run, split, overrides, device, job)
+    test_set = read_evaluation_set(config, split, checks, job.texts)
+    sources, references = test_set.sources.lines, test_set.references
+    # Before translation, so that a missing permission does not waste it.
+    folder = run / EVALUATIONS_FOLDER
+    folder.mkdir(exist_ok=True)
+    files = {
+        side: folder / f"{split}.{side}.txt" for side in ("hypotheses", "sources", "references")
+    }
+    inputs = [("hypotheses", files["hypotheses"])]
+    if job.texts:
+        inputs.append(("sources", job.texts.sources))
+        inputs += [("references", path) for path in job.texts.references]
+    else:
+        _write_lines(files["sources"], sources)
+        _write_lines(files["references"], references[0].lines)
+        inputs += [(side, files[side]) for side in ("sources", "references")]
+
+    translator.use_terms(terms)
     started_at = time.perf_counter()
-    translations = translate_pairs(opened.translator, opened.pairs)
+    translations = translate_pairs(translator, [SentencePair(line, "") for line in sources])
     texts = [translation.text for translation in translations]
     evaluation = evaluate(
         texts,
-        [text.lines for text in opened.references],
-        target_language=language,
-        tokenizer=opened.tokenizer,
+        [text.lines for text in references],
+        target_language=test_set.target_language,
+        tokenizer=test_set.tokenizer,
         metrics=job.metrics,
         resamples=job.resamples,
     )
@@ -188,116 +164,83 @@ def evaluate_run(
     if len(noted) > _MAX_LOGGED_LINES:
         more = len(noted) - _MAX_LOGGED_LINES
         _logger.warning("and %d more such lines of %d", more, len(translations))
-    path = opened.output(".hypotheses.txt")
-    hypotheses = _write_lines(path, texts)
-    checks.check_made(hypotheses, opened.references, language=language)
-    if opened.is_multilingual:
-        references = opened.references[0].lines
+    hypotheses = _write_lines(files["hypotheses"], texts)
+    checks.check_made(hypotheses, references, language=test_set.target_language)
+    if config.data.is_multilingual:
         try:
-            rate = measure_off_target(hypotheses.lines, references, target_language=language)
+            rate = measure_off_target(
+                texts, references[0].lines, target_language=test_set.target_language
+            )
             evaluation = replace(evaluation, off_target=rate)
         except DataError as error:
             _logger.warning("note: no off-target rate: %s", error)
-    evaluation = replace(
-        checks.mark(evaluation),
-        hypotheses=hypotheses.name,
-        references=tuple(text.name for text in opened.references),
-    )
+    evaluation = evaluation.marked("forced", checks.forced)
     if terms:
-        evaluation = replace(evaluation, terms=_count_terms(opened.translator, translations))
-    if not opened.is_finished:
+        uses = [use for line in translations for use in line.terms]
+        counts = Counter([*(use.fate for use in uses), *(use.way for use in uses)])
+        evaluation = replace(evaluation, terms=counts)
+    if not finished:
         return evaluation.marked("model", "checkpoint")
+
+    decoding = translator.decoding
+    models = [run, *decoding.ensemble]
+    if decoding.quantization != "none" and not is_exported(run):
+        models.append(export_folder(run, decoding.quantization))
+    for model in models:  # these files have the hashes of weights and tokenizer
+        inputs.append(("model", model / (EXPORT_FILE if is_exported(model) else MODEL_FILE)))
+        inputs.append(("config", model / CONFIG_FILE))
+    inputs += [("glossary", job.glossary)] if job.glossary else []
     card = render_card(run)
-    record = {"split": opened.name, **evaluation.as_record(), "seconds": seconds}
-    opened.write_passport(opened.output(".json"), record, [("hypotheses", path)], job=job)
+    evaluation = replace(evaluation, inputs=hash_inputs(inputs))
+    record = {
+        "split": split,
+        **evaluation.as_record(),
+        "seconds": seconds,
+        "weights": weights_sha256(run),
+        "decoding": decoding.model_dump(mode="json"),
+        "mt": __version__,
+    }
+    write_json(folder / f"{split}.json", record)
     update_card(run, card)
     return evaluation
 
 
-def _count_terms(translator: Translator, translations: Sequence[Translation]) -> Counter[str]:
-    """Count terms by what became of them, and lines that are otherwise as without the glossary."""
-    lines = [translation for translation in translations if translation.terms]
-    without = Glossary((), translator.direction)
-    plain = translator.stream([line.source for line in lines], glossary=without)
-    uses = [use for line in lines for use in line.terms]
-    counts = Counter([*(use.fate for use in uses), *(use.way for use in uses)])
-    counts["lines"] = len(lines)
-    counts["unchanged"] = sum(map(_is_otherwise, lines, (other.text for other in plain)))
-    return counts
+def translate_pairs(
+    translator: Translator, pairs: Sequence[SentencePair]
+) -> tuple[Translation, ...]:
+    """Translate the sources of pairs, with a progress bar."""
+    stream = translator.stream(pair.source for pair in pairs)
+    progress = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
+    return tuple(progress)
 
 
-def _is_otherwise(line: Translation, plain: str) -> bool:
-    """Test for a translation that differs from a plain one in its terms alone.
-
-    In their places it has at most one word more than the term has on its longer side.
-    """
-    places = [(use.places[1], use) for use in line.terms if use.places]
-    places.sort(key=lambda place: place[0])
-    pattern, end = "", 0
-    for (start, stop), _ in places:
-        pattern, end = f"{pattern}{re.escape(line.text[end:start])}(.*?)", stop
-    match = re.fullmatch(pattern + re.escape(line.text[end:]), plain)
-    if not match:
-        return False
-    counts = [[len(WORD.findall(x)) for x in (use.source, use.target)] for _, use in places]
-    others = [len(WORD.findall(other)) for other in match.groups()]
-    return all(other <= max(own) + 1 for other, own in zip(others, counts, strict=True))
-
-
-def open_run(
-    run: Path, *, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
-) -> OpenedSplit:
-    """Check a split of a run, load the model and create the folder of evaluations."""
-    keep_freed_memory()
-    checks = job.make_checks()
-    finished = is_exported(run) or is_finished(run)
-    config, split, translator = load_for_split(run, split, overrides, device, job)
-    data = config.data
-    opened = open_split(data, split)
-    source, language = opened.source, opened.direction.target
-    tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
-    pairs = tuple(source.pairs())
-    further = job.texts.further(len(pairs)) if job.texts else ()
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    left = ScoredText(f"{source.description}, source side", sources)
-    right = [ScoredText(f"{source.description}, target side", targets), *further]
-    checks.check_sources(left, right, language=language)
-    # Before translation, so that a missing permission does not waste it.
-    folder = run / EVALUATIONS_FOLDER
-    folder.mkdir(exist_ok=True)
-    if job.texts:
-        references = [("references", path) for path in job.texts.references]
-        inputs = [("sources", job.texts.sources), *references]
-    else:
-        inputs = [(side, folder / f"{split}.{side}.txt") for side in ("sources", "references")]
-        for (_, path), lines in zip(inputs, (sources, targets), strict=True):
-            _write_lines(path, lines)
-    return OpenedSplit(
-        run,
-        split,
-        opened.direction,
-        pairs,
-        references=(ScoredText(source.target_description, targets), *further),
-        inputs=tuple(inputs),
-        translator=translator,
-        tokenizer=tokenizer,
-        checks=checks,
-        is_multilingual=data.is_multilingual,
-        is_finished=finished,
+def hash_inputs(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, str], ...]:
+    """Return the role, path and SHA-256 of each file; a pipe is left out."""
+    return tuple(
+        {"role": role, "path": str(resolved(path)), "sha256": hash_file(path)}
+        for role, path in files
+        if path.is_file()
     )
 
 
-def load_for_split(
-    run: Path, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
-) -> tuple[Config, str, Translator]:
-    """Return the config of a run with the texts of a job, the name of the split, and the model."""
+def find_split(
+    run: Path, split: str | None, overrides: Sequence[str], job: EvaluationJob
+) -> tuple[Config, str]:
+    """Return the config of a run with the texts of a job, and the name of the split to score."""
     config = read_config(run, job.data)
     if job.texts:
         chosen = load_config(run / CONFIG_FILE, overrides=overrides)
         require_tag(chosen.tags_to_choose(), overrides, name=run)
         data, split = with_texts(config.data, run, split, job.texts, decoding=chosen.decoding)
         config = config.changed(data=data)
-    split = choose_split(config.data, split)
+    return config, choose_split(config.data, split)
+
+
+def load_for_split(
+    run: Path, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
+) -> tuple[Config, str, Translator]:
+    """Return the config, the split of `find_split`, and the model with the tags of the split."""
+    config, split = find_split(run, split, overrides, job)
     tagged = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(split).items()]
     return config, split, load_translator(run, overrides=[*tagged, *overrides], device=device)
 
@@ -321,11 +264,17 @@ def with_texts(
         raise UserError(f"split `{name}` is already in the config of the run; {another}")
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: a name has only letters, digits, `-` and `_`")
-    folder = run / EVALUATIONS_FOLDER
-    passport = folder / f"{name}.json"
-    if passport.exists() and not _has_scored(passport, files):
-        raise UserError(f"{passport}: is the score of other texts; {another}")
-    output = resolved(folder / f"{name}.hypotheses.txt")
+    score = run / EVALUATIONS_FOLDER / f"{name}.json"
+    if score.exists():
+        try:
+            inputs = read_json(score, dict[str, Any])["inputs"]
+            sides = {"sources", "references"}
+            texts_scored = [item["sha256"] for item in inputs if item["role"] in sides]
+        except (RunError, TypeError, KeyError):
+            texts_scored = []
+        if texts_scored != [hash_file(file) for file in files]:
+            raise UserError(f"{score}: is the score of other texts; {another}")
+    output = resolved(score.with_name(f"{name}.hypotheses.txt"))
     for path in files:
         if output == resolved(path):
             raise UserError(f"{path}: the translations would replace this file; {another}")
@@ -339,23 +288,6 @@ def with_texts(
         target_tag=decoding.target_tag,
     )
     return data.changed(tests={**data.tests, name: source}), name
-
-
-def _has_scored(passport: Path, files: Sequence[Path]) -> bool:
-    """Return True if a passport names these texts, by path or by content."""
-    try:
-        inputs = read_json(passport, dict[str, Any])["inputs"]
-        scored = [
-            (resolved(passport.parent / item["path"]), item["sha256"])
-            for item in inputs
-            if item["role"] in {"sources", "references"}
-        ]
-    except (RunError, TypeError, KeyError):
-        return False
-    return len(scored) == len(files) and all(
-        resolved(file) == path or hash_file(file) == sha256
-        for file, (path, sha256) in zip(files, scored, strict=True)
-    )
 
 
 def evaluate_files(
@@ -379,7 +311,6 @@ def evaluate_files(
     scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
     left = ScoredText.of_file(sources) if sources else None
     checks.check_texts(scored, right, left, language=target_language)
-    passport = passport_beside(hypotheses, [*references, *([sources] if sources else [])])
     # Other lengths are allowed by name.
     shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
     lines = scored.lines[:shortest]
@@ -397,14 +328,9 @@ def evaluate_files(
         metrics=job.metrics,
         resamples=job.resamples,
     )
-    names = tuple(text.name for text in right)
-    scores = replace(checks.mark(scores), hypotheses=scored.name, references=names)
-    if passport:
-        inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
-        inputs += [("sources", sources)] if sources else []
-        record = {**scores.as_record(), "settings": job.settings(tokenizer, checks.forced)}
-        write_passport(passport, record, inputs)
-    return scores
+    inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
+    inputs += [("sources", sources)] if sources else []
+    return replace(scores.marked("forced", checks.forced), inputs=hash_inputs(inputs))
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> ScoredText:

@@ -50,11 +50,11 @@ def find_differences(names: Sequence[str], texts: Sides, language: str) -> Itera
     """Yield the differences in form between the two `texts`, translations and references."""
     yield from _find_shift(names, *texts)
     distinct = [[line for line in dict.fromkeys(text) if line.strip()] for text in texts]
-    found: set[str] = set()
+    reported: set[str] = set()
     for feature, classify, describe, equalize in _FEATURES:
         classes = [Counter(classify(line, language) for line in lines) for lines in distinct]
         totals = [counts.total() - counts.pop(None, 0) for counts in classes]
-        if min(totals) < _LEAST_LINES or feature in found:
+        if min(totals) < _LEAST_LINES or feature in reported:
             continue
         shares = {
             (
@@ -68,7 +68,7 @@ def find_differences(names: Sequence[str], texts: Sides, language: str) -> Itera
         }
         share, key, side = max(shares, default=(0.0, "", 0))
         if share >= _LEAST_SHARE:
-            found.add(feature)
+            reported.add(feature)
             yield Difference(
                 feature if key != "lower" else "lowercased",
                 f"{names[side]}: {classes[side][key]} of {totals[side]} lines {describe(key)}, of "
@@ -107,19 +107,15 @@ def _find_shift(
 
     def measure(distance: int) -> NDArray[np.float64]:
         """Return the similarity of each line to that reference, 0 past the ends."""
-        pairs = ((n, n + distance) for n in range(size))
-        return np.array(
-            [
-                2 * len(left[n] & right[m]) / max(1, len(left[n]) + len(right[m]))
-                if 0 <= m < size
-                else 0.0
-                for n, m in pairs
-            ]
-        )
+        similarities = np.zeros(size)
+        for n in range(max(0, -distance), min(size, size - distance)):
+            one, other = left[n], right[n + distance]
+            similarities[n] = 2 * len(one & other) / max(1, len(one) + len(other))
+        return similarities
 
-    own, shifts = measure(0), []
+    unshifted, shifts = measure(0), []
     for distance in (-3, -2, -1, 1, 2, 3):
-        gains = measure(distance) - own - _LEAST_GAIN
+        gains = measure(distance) - unshifted - _LEAST_GAIN
         sums = np.concatenate(([0.0], gains.cumsum()))
         stop = int((sums - np.minimum.accumulate(sums)).argmax())
         start = int(sums[: stop + 1].argmin())

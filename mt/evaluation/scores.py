@@ -14,22 +14,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest, Result
 from sacrebleu.tokenizers import tokenizer_spm
 from sentencepiece import SentencePieceProcessor
-from tqdm import tqdm
 
 from mt.config.decoding import MEANT_TOKENIZERS
 from mt.data.filters import can_be_judged, in_other_language, model_version
-from mt.data.pairs import SentencePair
-from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.forms import is_tokenized
 from mt.files import replace_file
@@ -79,8 +75,12 @@ _RANKED_SHARE = 0.5
 """Share of such texts from which BLEU does not rank translations."""
 _LONGEST_WORD = 15
 """Mean length from which words are sentences without spaces; Greenlandic has about 11."""
-_SAMPLES, _LEVEL = 2000, 0.05
-"""Samples of the paired bootstrap, and its two-sided level."""
+Resampling = Literal["bootstrap", "randomization"]
+LEVELS: dict[Resampling, float] = {"bootstrap": 0.025, "randomization": 0.05}
+"""p-value from which a difference may be chance: sacreBLEU's bootstrap counts one tail only."""
+_SAMPLES = 1000
+_LEAST_DIFFERING = 6
+"""Sentences that must differ; an exact test of fewer never reaches a level of 5 %."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
 
@@ -90,6 +90,12 @@ class ConfidenceInterval:
 
     mean: float
     half_width: float
+
+    @classmethod
+    def of(cls, result: Result) -> "ConfidenceInterval":
+        """Return the interval of a paired test."""
+        assert result.mean is not None and result.ci is not None, "it was computed"
+        return cls(float(result.mean), float(result.ci))
 
     def as_text(self) -> str:
         """Return both numbers with two decimals."""
@@ -127,37 +133,6 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class OffTarget:
-    """Counts of translations in another language (Zhang et al. 2020, section 3.2).
-
-    Short texts, and languages that the identifier does not support, are not judged. The rate of the
-    references is the error of the identifier: a lower bound for a perfect system.
-    """
-
-    language: str
-    judged: int
-    found: int
-    references_judged: int
-    references_found: int
-    identifier: str
-
-    def as_text(self) -> str:
-        """Return one line."""
-        if not self.judged:
-            return f"off target: no translation is long enough to judge ({self.identifier})"
-        references = _share(self.references_found, self.references_judged)
-        return (
-            f"off target: {self.found:,} of {self.judged:,} translations are not in "
-            f"{self.language}, {_share(self.found, self.judged)}; of the references {references} "
-            f"({self.identifier})"
-        )
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the counts and the rate, which is None if nothing was judged."""
-        return {**asdict(self), "rate": self.found / self.judged if self.judged else None}
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Scores of one set of translations."""
 
@@ -165,14 +140,13 @@ class Evaluation:
     chrf: Score
     sentences: int
     target_language: str
-    hypotheses: str = ""
-    references: tuple[str, ...] = ()
-    off_target: OffTarget | None = None
+    inputs: tuple[dict[str, str], ...] = ()
+    """Role, path and SHA-256 of each scored file, and of the records of the model."""
+    off_target: dict[str, Any] | None = None
+    """Result of `measure_off_target`."""
     further: tuple[Score, ...] = ()
     terms: Counter[str] | None = None
-    """Number of terms of a glossary: `used`, of these `placed`, and `missed`; of the `lines` with
-    terms, those `unchanged` otherwise.
-    """
+    """Number of terms of a glossary: `used`, of these `placed`, and `missed`."""
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
@@ -186,20 +160,20 @@ class Evaluation:
         if self.bleu.lengths:
             ratio, penalty = self.bleu.lengths
             count += f", length ratio {ratio:.3f}, brevity penalty {penalty:.3f}"
-        off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
-        terms = ""
-        if self.terms is not None:
-            counts, total = self.terms, self.terms["used"] + self.terms["missed"]
-            used, same = (
-                f"{100 * count / max(1, of):.1f} % of {of}"
-                for count, of in (
-                    (counts["used"], total),
-                    (counts["unchanged"], counts["lines"]),
-                )
+        lines = [align_columns([head, *rows], right=[1]), count]
+        if self.off_target:
+            language, made, right, identifier = self.off_target.values()
+            lines.append(
+                f"off target: {made[0]:,} of {made[1]:,} translations are not in {language}, and "
+                f"{right[0]:,} of {right[1]:,} references ({identifier})"
             )
-            terms = f"\nterms: {used} are in the translations, {counts['placed']} of them placed; "
-            terms += f"otherwise, {same} lines are as without the glossary"
-        return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}{terms}"
+        if self.terms is not None:
+            used, placed = self.terms["used"], self.terms["placed"]
+            total = used + self.terms["missed"]
+            lines.append(
+                f"terms: {used} of {total} are in the translations, {placed} of them placed"
+            )
+        return "\n".join(lines)
 
     def as_record(self) -> dict[str, Any]:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""
@@ -210,14 +184,12 @@ class Evaluation:
             },
             "sentences": self.sentences,
             "target_language": self.target_language,
-            "hypotheses": self.hypotheses,
-            "references": list(self.references),
+            "inputs": list(self.inputs),
         }
         if self.off_target:
-            record["off_target"] = self.off_target.as_record()
+            record["off_target"] = self.off_target
         if self.terms is not None:
-            keys = ("used", "placed", "missed", "lines", "unchanged")
-            record["terms"] = {key: self.terms[key] for key in keys}
+            record["terms"] = {key: self.terms[key] for key in ("used", "placed", "missed")}
         return record
 
     def scores(self) -> tuple[Score, ...]:
@@ -258,21 +230,20 @@ def evaluate(
             raise DataError(f"{message} lines")
     if not hypotheses or not references:
         raise DataError("there is no sentence to score")
-    bleu, chrf, *rest = (
-        _score(metric, hypotheses, references, resamples=resamples)
-        for metric in choose_metrics(target_language, tokenizer, metrics)
-    )
+    scores = []
+    for metric in choose_metrics(target_language, tokenizer, metrics):
+        result, interval = metric.corpus_score(hypotheses, references), None
+        lengths = (result.ratio, result.bp) if isinstance(result, BLEUScore) else None
+        signature = str(metric.get_signature())
+        if resamples > 1:
+            _, signature, (drawn,) = paired_test(
+                metric, [hypotheses], references, samples=resamples
+            )
+            interval = ConfidenceInterval.of(drawn)
+        scores.append(Score(result.name, float(result.score), signature, interval, lengths))
+    bleu, chrf, *rest = scores
     evaluation = Evaluation(bleu, chrf, len(hypotheses), target_language, further=tuple(rest))
     return evaluation.marked("text", label_form(references, target_language))
-
-
-def translate_pairs(
-    translator: Translator, pairs: Sequence[SentencePair]
-) -> tuple[Translation, ...]:
-    """Translate the sources of pairs, with a progress bar."""
-    stream = translator.stream(pair.source for pair in pairs)
-    progress = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
-    return tuple(progress)
 
 
 def choose_metrics(
@@ -305,18 +276,16 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     if message := describe_country(target_language):
         raise UserError(f"target language {message}")
     if tokenizer == "auto":
-        if not target_language:
-            raise UserError(
-                "the target language is missing: BLEU counts words, and their boundaries depend on "
-                "the language (`zh` for Chinese); the wrong one changes BLEU by tens of points"
-            )
         if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", target_language):
             raise UserError(
-                f"target language `{target_language}` is not a language code such as `de` or `zh`"
+                f"target language `{target_language}` is not a code such as `de` or `zh`, by which "
+                "BLEU finds the words of a text"
             )
         tokenizer = TOKENIZER_BY_LANGUAGE.get(base_language(target_language), "13a")
         if tokenizer in _SENTENCEPIECE:
-            is_usable = written_without_spaces(target_language) and not why_missing(tokenizer)
+            is_usable = written_without_spaces(target_language) and not missing_model_reason(
+                tokenizer
+            )
             tokenizer = tokenizer if is_usable else "13a"
     if tokenizer not in TOKENIZERS:
         near = did_you_mean(MEANT_TOKENIZERS.get(tokenizer, tokenizer), TOKENIZERS)
@@ -328,7 +297,7 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
 
 
 @functools.cache
-def why_missing(tokenizer: str) -> str:
+def missing_model_reason(tokenizer: str) -> str:
     """Return why a SentencePiece model of sacreBLEU cannot be used; "" if it can.
 
     A model that is not in sacreBLEU's folder is downloaded, in one attempt of this process.
@@ -358,7 +327,7 @@ def why_unable_to_rank(
     name = choose_tokenizer(target_language, tokenizer)
     if name in _SPLITTING_AT_SPACES and written_without_spaces(target_language):
         better = TOKENIZER_BY_LANGUAGE.get(base_language(target_language))
-        reason = f"; {better}: {why_missing(better)}" if better in _SENTENCEPIECE else ""
+        reason = f"; {better}: {missing_model_reason(better)}" if better in _SENTENCEPIECE else ""
         return f"BLEU with {name} finds no words in `{target_language}`{reason}"
     tokenize = _bleu(name).tokenizer
     words = [len(tokenize(line).split()) for line in references]
@@ -371,30 +340,78 @@ def why_unable_to_rank(
     return ""
 
 
+def paired_test(
+    metric: Metric,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    *,
+    test: Resampling = "bootstrap",
+    samples: int,
+) -> tuple[str, str, list[Result]]:
+    """Score systems and test each against the first; return name and signature, and the results.
+
+    These are sacreBLEU's paired bootstrap (Koehn 2004) and approximate randomisation (Riezler and
+    Maxwell 2005), and its fixed seed. The `p_value` of the first system is None.
+    """
+    paired = PairedTest(
+        [(str(number), lines) for number, lines in enumerate(systems)],
+        {"metric": metric},
+        references,
+        test_type="bs" if test == "bootstrap" else "ar",
+        n_samples=samples,
+        n_ar_confidence=-1 if test == "bootstrap" else _SAMPLES,
+    )
+    signatures, results = paired()
+    ((name, signature),) = signatures.items()
+    rows = [result for result in results[name] if isinstance(result, Result)]
+    return name, str(signature), rows
+
+
 def is_better_than_chance(
-    counts: NDArray[Any],
-    other: NDArray[Any],
-    score: Callable[[NDArray[Any]], float],
+    metric: Metric,
+    one: Sequence[str],
+    other: Sequence[str],
+    references: Sequence[Sequence[str]],
     *,
     comparisons: int = 1,
 ) -> bool:
-    """Return True if the first of two systems has a better score by more than chance.
+    """Return True if the first of two systems has a higher score by more than chance.
 
-    `counts` and `other` [N K] are statistics of the same N texts, whose sum has a `score`. Paired
-    bootstrap (Koehn 2004) with a fixed seed, at 5 % divided by the number of `comparisons`.
+    The level of the paired bootstrap is divided by the number of `comparisons`, but at least one
+    sample decides.
     """
-    level, random, wins = _LEVEL / comparisons, np.random.default_rng(1), 0
-    differing = int((counts != other).any(axis=1).sum())
-    if 2.0 ** (1 - differing) > level:  # the least p-value of an exact test
-        return False
-    for _ in range(_SAMPLES):
-        drawn = np.bincount(random.integers(len(counts), size=len(counts)), minlength=len(counts))
-        wins += score(drawn @ counts) > score(drawn @ other)
-    return wins > (1 - level / 2) * _SAMPLES
+    samples = 2 * _SAMPLES
+    _, _, (baseline, result) = paired_test(metric, [other, one], references, samples=samples)
+    level = max(LEVELS["bootstrap"] / comparisons, 1 / (samples + 1))
+    return (
+        result.score > baseline.score
+        and (result.p_value or 0.0) <= level
+        and has_enough_differences(metric, one, other, references)
+    )
+
+
+def has_enough_differences(
+    metric: Metric, one: Sequence[str], other: Sequence[str], references: Sequence[Sequence[str]]
+) -> bool:
+    """Return True if the metric tells two systems apart in 6 sentences.
+
+    With k such sentences, no exact two-sided test has a p-value below 2^(1-k). sacreBLEU ignores
+    samples whose difference equals the real one, so that systems with few differing sentences would
+    seem to differ for certain.
+    """
+    count = 0
+    for line, other_line, *right in zip(one, other, *references, strict=True):
+        if line != other_line:
+            sets = [[text] for text in right]
+            scores = [metric.corpus_score([text], sets).score for text in (line, other_line)]
+            count += scores[0] != scores[1]
+            if count == _LEAST_DIFFERING:
+                return True
+    return False
 
 
 def _bleu(tokenizer: str) -> BLEU:
-    if tokenizer in _SENTENCEPIECE and (problem := why_missing(tokenizer)):
+    if tokenizer in _SENTENCEPIECE and (problem := missing_model_reason(tokenizer)):
         raise UserError(f"BLEU tokenizer `{tokenizer}`: {problem}, or choose `char`")
     try:
         # `force` does not change a score; it silences a warning that TextChecks replaces.
@@ -406,55 +423,36 @@ def _bleu(tokenizer: str) -> BLEU:
         raise UserError(f"BLEU tokenizer `{tokenizer}` needs MeCab: {hint}") from None
 
 
-def _ter(target_language: str) -> TER:
-    """Return TER; each character is a word in languages without spaces."""
-    unspaced = written_without_spaces(target_language)
-    return TER(normalized=unspaced, asian_support=unspaced)
-
-
 METRICS: dict[str, Callable[[str], Metric]] = {
     "chrf++": lambda _: CHRF(word_order=2),
-    "ter": _ter,
+    "ter": lambda language: TER(
+        normalized=written_without_spaces(language), asian_support=written_without_spaces(language)
+    ),
 }
-"""Metrics in addition to BLEU and chrF: chrF++ (Popović 2017), TER (Snover et al. 2006)."""
+"""Metrics in addition to BLEU and chrF: chrF++ (Popović 2017), TER (Snover et al. 2006).
 
-
-def _score(
-    metric: Metric,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    resamples: int,
-) -> Score:
-    try:
-        result = metric.corpus_score(hypotheses, references, n_bootstrap=max(resamples, 1))
-    except TypeError:  # sacreBLEU cannot average when a sample has no score
-        if resamples < 2:
-            raise
-        raise DataError(
-            f"{len(hypotheses)} sentences are too few or too bad for bootstrap intervals: some "
-            "samples score 0"
-        ) from None
-    interval = ConfidenceInterval(float(result._mean), float(result._ci)) if resamples > 1 else None
-    lengths = (result.ratio, result.bp) if isinstance(result, BLEUScore) else None
-    return Score(result.name, float(result.score), str(metric.get_signature()), interval, lengths)
+For TER, each character is a word in languages without spaces.
+"""
 
 
 def measure_off_target(
     translations: Sequence[str], references: Sequence[str], *, target_language: str
-) -> OffTarget:
-    """Count translations and references that are not in the target language.
+) -> dict[str, Any]:
+    """Count texts in another language than the target's (Zhang et al. 2020, section 3.2).
 
-    Raises DataError if py3langid is not installed.
+    Returns the counts of texts in another language and of judged texts: short texts, and languages
+    that the identifier does not support, are not judged. The share of the references is the error
+    of the identifier: a lower bound for a perfect system. Raises DataError if py3langid is not
+    installed.
     """
 
     def count(texts: Sequence[str]) -> tuple[int, int]:
         judged = [text for text in texts if can_be_judged(text, target_language)]
-        return len(judged), sum(in_other_language(text, target_language) for text in judged)
+        return sum(in_other_language(text, target_language) for text in judged), len(judged)
 
-    identifier = f"py3langid {model_version()}"
-    return OffTarget(target_language, *count(translations), *count(references), identifier)
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "none"
+    return {
+        "language": target_language,
+        "translations": count(translations),
+        "references": count(references),
+        "identifier": f"py3langid {model_version()}",
+    }

@@ -13,16 +13,8 @@ from mt.config.data import TERM_TAGS
 from mt.data.normalization import list_rules, normalize_source
 from mt.data.sentencepiece_model import with_rules
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
-from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
-from mt.export.export import (
-    MIN_IDENTICAL,
-    ExportOptions,
-    ExportResult,
-    begin_export,
-    evaluate_sample,
-    export_ctranslate2,
-)
+from mt.export import export as exports
 from mt.files import open_aside, read_json, replace_file, require_regular_file, write_json
 from mt.languages import base_language, code_parts, language_name
 from mt.runs import EXPORTED_MODEL, exported_details
@@ -62,7 +54,7 @@ def find_code(language: str) -> str:
     return code
 
 
-def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+def export_argos(run: Path, output: Path, options: exports.ExportOptions) -> exports.ExportResult:
     """Export a run to the package `output` with the export to CTranslate2 and its proof.
 
     The package is kept only if tokens and text of the sample are those of the run as well. It has
@@ -73,7 +65,7 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         raise UserError(f"{output}: name a file {SUFFIX}")
     if options.sample:
         require_regular_file(options.sample)
-    finished, lines = begin_export(run, output, options)
+    finished, _, sample = exports.begin_export(run, output, options)
     data, tokenizer = finished.config.data, finished.tokenizer
     codes = find_code(data.source_language), find_code(data.target_language)
     if codes[0] == codes[1]:
@@ -82,44 +74,44 @@ def export_argos(run: Path, output: Path, options: ExportOptions) -> ExportResul
         raise UserError(f"Argos Translate cannot put {listed(sorted(tags)[:3])} before a line")
     with open_aside(output.with_suffix("")) as folder:
         exported, package = folder / "ctranslate2", folder / f"translate-{codes[0]}_{codes[1]}"
-        result = export_ctranslate2(run, exported, options)
+        result = exports.export_ctranslate2(run, exported, options)
         if result.failure is not None:
             return result
-        _write_package(finished, exported, package)
-        translations, expected = _translate(package, exported, tokenizer, lines.lines)
+        model = package / "model"
+        model.mkdir(parents=True)
+        for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
+            shutil.copyfile(path, model / path.name)
+        # Argos Translate gives the tokens of the text alone.
+        settings = read_json(model / "config.json", dict[str, Any])
+        write_json(model / "config.json", {**settings, "add_source_eos": True})
+        spm: bytes = tokenizer.source.processor.serialized_model_proto()
+        if tokenizer.source.is_normal:
+            spm = with_rules(spm, list_rules(normalize_source))
+        (package / "sentencepiece.model").write_bytes(spm)
+        names = [_NAMES.get(code, language_name(code)) for code in codes]
+        metadata = {
+            "package_version": _PACKAGE_VERSION,
+            "argos_version": _ARGOS_VERSION,
+            "from_code": codes[0],
+            "from_name": names[0],
+            "to_code": codes[1],
+            "to_name": names[1],
+            "type": "translate",
+        }
+        write_json(package / "metadata.json", metadata)
+        translations, expected = _translate(package, exported, tokenizer, sample.lines)
         same = sum(map(str.__eq__, translations, expected))
-        if same < MIN_IDENTICAL * len(expected):
+        if same < exports.MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
             return replace(result, failure=reason)
         with replace_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for path in sorted(package.rglob("*")):
                 archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
     note = f"in Argos Translate: {same} of {len(expected)} lines as in its search by the run"
-    if lines.references is not None:
-        scores = evaluate_sample(translations, lines.references, lines)
+    if sample.references is not None:
+        scores = exports.evaluate_sample(translations, sample.references, sample)
         note += f", BLEU {scores.bleu.value:.2f}, chrF2 {scores.chrf.value:.2f}"
     return replace(result, note=note)
-
-
-def _write_package(finished: FinishedRun, exported: Path, package: Path) -> None:
-    """Write the contents of a package: metadata, model and the tokenizer of the source."""
-    data, vocabulary = finished.config.data, finished.tokenizer.source
-    model = package / "model"
-    model.mkdir(parents=True)
-    for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
-        shutil.copyfile(path, model / path.name)
-    # Argos Translate gives the tokens of the text alone.
-    settings = read_json(model / "config.json", dict[str, Any])
-    write_json(model / "config.json", {**settings, "add_source_eos": True})
-    content: bytes = vocabulary.processor.serialized_model_proto()
-    if vocabulary.is_normal:
-        content = with_rules(content, list_rules(normalize_source))
-    (package / "sentencepiece.model").write_bytes(content)
-    record = {"package_version": _PACKAGE_VERSION, "argos_version": _ARGOS_VERSION}
-    for side, language in (("from", data.source_language), ("to", data.target_language)):
-        code = find_code(language)
-        record |= {f"{side}_code": code, f"{side}_name": _NAMES.get(code, language_name(code))}
-    write_json(package / "metadata.json", {**record, "type": "translate"})
 
 
 def _translate(

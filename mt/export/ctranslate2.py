@@ -2,9 +2,10 @@
 
 CTranslate2 has fewer options than `mt.config.model`, so several variants are expressed by others
 that compute the same: see `stream_scale` (DeepNorm), `_fill_attention` (shared heads, unequal
-widths) and `_build_encoder_alibi`.
+widths) and `_fill_relative_positions` (ALiBi of encoders).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -15,24 +16,20 @@ import torch
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from ctranslate2.specs.common_spec import Activation, LayerNormSpec, LinearSpec
-from ctranslate2.specs.transformer_spec import (
-    FeedForwardSpec,
-    TransformerDecoderSpec,
-    TransformerEncoderSpec,
-)
+from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 from numpy.typing import NDArray
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer import Tokenizer
 from mt.model.positional import MAX_DISTANCE, POSITIONAL, ROTARY_BASE, alibi_slopes
 from mt.model.sublayers import NORM_EPSILON, deepnorm_constants
 from mt.model.transformer import alignment_layer
 from mt.special_ids import BOS, EOS, UNK
 
 Array: TypeAlias = NDArray[np.float32]
-Linear: TypeAlias = tuple[Array, Array | None]
-"""Matrix [out in], and bias [out] or None."""
+Linear: TypeAlias = dict[str, Array]
+"""`weight` [out in], and `bias` [out] if there is one."""
 
 
 _ACTIVATIONS = {
@@ -76,8 +73,11 @@ def write_model(
     """
     # Forced scoring appends an end mark to translations cut at the limit.
     spec = build_spec(config, weights, positions=positions + 1)
-    target = _list_tokens(tokenizer.target)
-    spec.register_source_vocabulary(_list_tokens(tokenizer.source))
+    source, target = (
+        [vocabulary.processor.id_to_piece(index) for index in range(len(vocabulary))]
+        for vocabulary in (tokenizer.source, tokenizer.target)
+    )
+    spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.config.bos_token = target[BOS]
     spec.config.decoder_start_token = target[EOS if config.decoder_start == "eos" else BOS]
@@ -86,10 +86,6 @@ def write_model(
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
-
-
-def _list_tokens(vocabulary: Vocabulary) -> list[str]:
-    return [vocabulary.processor.id_to_piece(index) for index in range(len(vocabulary))]
 
 
 def build_spec(
@@ -110,7 +106,7 @@ def build_spec(
     encoder = TransformerEncoderSpec(
         config.encoder_layers,
         config.heads,
-        # CTranslate2 has ALiBi only in decoders: see `_build_encoder_alibi`.
+        # CTranslate2 has ALiBi only in decoders: see `_fill_relative_positions`.
         relative_attention_bias=config.positional in {"relative_bias", "alibi"},
         **common,
     )
@@ -145,6 +141,11 @@ class _Stack:
     positions: int
 
     @property
+    def head_width(self) -> int:
+        """Common width of the queries, keys and values of a head."""
+        return max(self.config.key_width, self.config.value_width)
+
+    @property
     def stream_scale(self) -> float:
         """Factor of the states between layers, relative to the original model.
 
@@ -159,68 +160,74 @@ class _Stack:
     def linear(self, name: str, *, reads_stream: bool) -> Linear:
         """Return matrix and bias; the matrix undoes the scale of the stream it reads."""
         scale = self.stream_scale if reads_stream else 1.0
-        matrix = (self.weights[f"{self.side}.{name}.weight"] / scale).astype(np.float32)
-        return matrix, self.weights.get(f"{self.side}.{name}.bias")
+        name = f"{self.side}.{name}"
+        linear = {"weight": (self.weights[f"{name}.weight"] / scale).astype(np.float32)}
+        if f"{name}.bias" in self.weights:
+            linear["bias"] = self.weights[f"{name}.bias"]
+        return linear
 
 
 def _fill_stack(spec: Any, stack: _Stack) -> None:
     config = stack.config
     spec.scale_embeddings = np.float32(config.d_model**0.5 * stack.stream_scale)
-    if (encodings := _compute_encodings(stack)) is not None:
-        spec.position_encodings.encodings = encodings
-    if f"{stack.side}_norm.weight" in stack.weights:
-        _fill_norm(spec.layer_norm, stack, f"{stack.side}_norm")
-    for index, layer in enumerate(spec.layer):
-        _fill_layer(layer, stack, index, is_last=index == len(spec.layer) - 1)
-
-
-def _compute_encodings(stack: _Stack) -> Array | None:
-    """Return the position encodings [positions d_model], or None if there are none to add."""
-    config = stack.config
+    encodings: Array | None = None
     if config.positional == "learned":
-        table = _pad(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
+        encodings = _pad(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
     elif config.positional in {"sinusoidal", "fairseq"}:
         added = POSITIONAL[config.positional](config, stack.side)
-        table = added.embed(torch.zeros(1, stack.positions, config.d_model), 0)[0].numpy()
+        encodings = added.embed(torch.zeros(1, stack.positions, config.d_model), 0)[0].numpy()
     elif config.positional == "none":
         # Without a table CTranslate2 uses its own sinusoids.
-        table = np.zeros((stack.positions, config.d_model), np.float32)
-    else:
-        return None
-    return (table * stack.stream_scale).astype(np.float32)
+        encodings = np.zeros((stack.positions, config.d_model), np.float32)
+    if encodings is not None:
+        spec.position_encodings.encodings = (encodings * stack.stream_scale).astype(np.float32)
+    if f"{stack.side}_norm.weight" in stack.weights:
+        _fill_norm(spec.layer_norm, stack, f"{stack.side}_norm")
+    is_sandwich = config.residual == "sandwich"
+    for index, layer in enumerate(spec.layer):
+        _fill_attention(layer.self_attention, stack, f"{index}.self_attention.attention")
+        _fill_relative_positions(layer.self_attention, stack, index)
+        if stack.side == "decoder":
+            _fill_attention(layer.attention, stack, f"{index}.cross_attention")
+        inner = stack.linear(f"{index}.feed_forward.inner", reads_stream=True)
+        if config.feed_forward in _GATED:
+            gate = stack.linear(f"{index}.feed_forward.gate", reads_stream=True)
+            _fill_linear(layer.ffn.linear_0, gate)
+            _fill_linear(layer.ffn.linear_0_noact, inner)
+        else:
+            _fill_linear(layer.ffn.linear_0, inner)
+        outer = stack.linear(f"{index}.feed_forward.outer", reads_stream=False)
+        _fill_linear(layer.ffn.linear_1, outer)
+        for name, (plain, before, after) in _NORMS.items():
+            if name == "cross" and stack.side == "encoder":
+                continue
+            # The output of the stack is not scaled.
+            is_output = index == len(spec.layer) - 1 and name == "feed_forward"
+            norm = f"{stack.side}.{index}.{name}_residual.norm"
+            norm_spec = attrgetter(before if is_sandwich else plain)(layer)
+            _fill_norm(norm_spec, stack, norm, scale=1.0 if is_output else stack.stream_scale)
+            if is_sandwich:
+                _fill_norm(getattr(layer, after), stack, f"{norm}_after")
 
 
-def _fill_layer(layer: Any, stack: _Stack, index: int, *, is_last: bool) -> None:
-    _fill_attention(layer.self_attention, stack, f"{index}.self_attention.attention")
+def _fill_relative_positions(spec: MultiHeadAttentionSpec, stack: _Stack, index: int) -> None:
+    """Fill the tables of the self-attention of a layer, if the positions have any."""
     config, tables = stack.config, f"{stack.side}_positional"
     if config.positional == "relative":
         rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder
         for kind in ("keys", "values"):
             table = stack.weights[f"{tables}.layers.{index}.{kind}"]
-            wide = _pad(_pad(table, _head_width(config), axis=1), rows, axis=0)
-            setattr(layer.self_attention, f"relative_position_{kind}", wide)
+            wide = _pad(_pad(table, stack.head_width, axis=1), rows, axis=0)
+            setattr(spec, f"relative_position_{kind}", wide)
     elif config.positional == "relative_bias":
-        layer.self_attention.relative_attention_bias = stack.weights[f"{tables}.table"]
-        layer.self_attention.relative_attention_max_distance = np.int32(MAX_DISTANCE)
+        spec.relative_attention_bias = stack.weights[f"{tables}.table"]
+        spec.relative_attention_max_distance = np.int32(MAX_DISTANCE)
     elif config.positional == "alibi" and stack.side == "encoder":
-        layer.self_attention.relative_attention_bias = _build_encoder_alibi(
-            config.heads, stack.positions
-        )
-        layer.self_attention.relative_attention_max_distance = np.int32(4 * stack.positions)
-    if stack.side == "decoder":
-        _fill_attention(layer.attention, stack, f"{index}.cross_attention")
-    _fill_feed_forward(layer.ffn, stack, f"{index}.feed_forward")
-    is_sandwich = stack.config.residual == "sandwich"
-    for name, (plain, before, after) in _NORMS.items():
-        if name == "cross" and stack.side == "encoder":
-            continue
-        # The output of the stack is not scaled.
-        scale = 1.0 if is_last and name == "feed_forward" else stack.stream_scale
-        norm = f"{stack.side}.{index}.{name}_residual.norm"
-        spec = attrgetter(before if is_sandwich else plain)(layer)
-        _fill_norm(spec, stack, norm, scale=scale)
-        if is_sandwich:
-            _fill_norm(getattr(layer, after), stack, f"{norm}_after")
+        # ALiBi as relative position biases, one bucket per offset: one half of the buckets is for
+        # keys after the query, and half of each half holds one distance per bucket.
+        distances = np.tile(np.arange(2 * stack.positions, dtype=np.float32), 2)
+        spec.relative_attention_bias = -distances[:, None] * alibi_slopes(config.heads).numpy()
+        spec.relative_attention_max_distance = np.int32(4 * stack.positions)
 
 
 def _fill_norm(spec: LayerNormSpec, stack: _Stack, name: str, *, scale: float = 1.0) -> None:
@@ -239,45 +246,30 @@ def _fill_attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> N
     to the scores and, in the values, meet zeros of the output matrix.
     """
     config = stack.config
-    is_self = "self_attention" in name
-    shares = config.heads // config.key_heads
-    query = _split_heads(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
-    key = _split_heads(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
-    value = _split_heads(
-        stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares
-    )
     spec.queries_scale = np.float32(1 / (config.attention_temperature * config.key_width**0.5))
-    if is_self:
-        _fill_linear(spec.linear[0], _concatenate(query, key, value))
+    if "self_attention" in name:
+        parts = ("query", "key", "value")
+        _fill_linear(spec.linear[0], _project(stack, name, parts, reads_stream=True))
     else:
-        _fill_linear(spec.linear[0], query)
-        _fill_linear(spec.linear[1], _concatenate(key, value))
-    matrix, bias = stack.linear(f"{name}.output", reads_stream=False)
-    by_head = matrix.reshape(config.d_model, config.heads, config.value_width)
-    wide = _pad(by_head, _head_width(config), axis=2)
-    _fill_linear(spec.linear[-1], (wide.reshape(config.d_model, -1), bias))
+        _fill_linear(spec.linear[0], _project(stack, name, ("query",), reads_stream=True))
+        _fill_linear(spec.linear[1], _project(stack, name, ("key", "value"), reads_stream=False))
+    output = stack.linear(f"{name}.output", reads_stream=False)
+    by_head = output["weight"].reshape(config.d_model, config.heads, config.value_width)
+    wide = _pad(by_head, stack.head_width, axis=2).reshape(config.d_model, -1)
+    _fill_linear(spec.linear[-1], {**output, "weight": wide})
 
 
-def _head_width(config: ModelConfig) -> int:
-    return max(config.key_width, config.value_width)
-
-
-def _split_heads(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear:
-    """Return a projection to heads with each head repeated and padded to the common width."""
-    heads = config.heads // repeats
-
-    def widen(rows: Array) -> Array:
-        by_head = rows.reshape(heads, len(rows) // heads, *rows.shape[1:]).repeat(repeats, axis=0)
-        return _pad(by_head, _head_width(config), axis=1).reshape(-1, *rows.shape[1:])
-
-    matrix, bias = linear
-    return widen(matrix), None if bias is None else widen(bias)
-
-
-def _concatenate(*linears: Linear) -> Linear:
-    biases = [bias for _, bias in linears if bias is not None]
-    matrix = np.concatenate([matrix for matrix, _ in linears])
-    return matrix, np.concatenate(biases) if biases else None
+def _project(stack: _Stack, name: str, parts: Sequence[str], *, reads_stream: bool) -> Linear:
+    """Return one projection to the heads of some parts of an attention, such as keys and values."""
+    config = stack.config
+    joined: dict[str, list[Array]] = {}
+    for part in parts:
+        heads = config.heads if part == "query" else config.key_heads
+        for kind, rows in stack.linear(f"{name}.{part}", reads_stream=reads_stream).items():
+            by_head = rows.reshape(heads, -1, *rows.shape[1:]).repeat(config.heads // heads, axis=0)
+            wide = _pad(by_head, stack.head_width, axis=1).reshape(-1, *rows.shape[1:])
+            joined.setdefault(kind, []).append(wide)
+    return {kind: np.concatenate(arrays) for kind, arrays in joined.items()}
 
 
 def _pad(array: Array, size: int, *, axis: int) -> Array:
@@ -287,27 +279,5 @@ def _pad(array: Array, size: int, *, axis: int) -> Array:
 
 
 def _fill_linear(spec: LinearSpec, linear: Linear) -> None:
-    spec.weight, bias = linear
-    if bias is not None:
-        spec.bias = bias
-
-
-def _fill_feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
-    inner = stack.linear(f"{name}.inner", reads_stream=True)
-    if stack.config.feed_forward in _GATED:
-        _fill_linear(spec.linear_0, stack.linear(f"{name}.gate", reads_stream=True))
-        _fill_linear(spec.linear_0_noact, inner)
-    else:
-        _fill_linear(spec.linear_0, inner)
-    _fill_linear(spec.linear_1, stack.linear(f"{name}.outer", reads_stream=False))
-
-
-def _build_encoder_alibi(heads: int, positions: int) -> Array:
-    """Return ALiBi as relative position biases [4 * positions, heads], one bucket per offset.
-
-    One half of the buckets is for keys after the query; half of each half holds one distance per
-    bucket.
-    """
-    distances = np.tile(np.arange(2 * positions, dtype=np.float32), 2)
-    slopes: Array = alibi_slopes(heads).numpy()
-    return -distances[:, None] * slopes
+    for kind, array in linear.items():
+        setattr(spec, kind, array)

@@ -1,4 +1,9 @@
-"""Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally."""
+"""Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally.
+
+Both models translate by one plain search: a translation that repeats itself is not decoded again,
+because CTranslate2 normalizes probabilities after blocking a sequence and this package before, so
+that the loops of a weak model would end differently.
+"""
 
 import logging
 import time
@@ -6,8 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from mt.config.decoding import IN_TORCH, ONE_SEARCH, DecodingConfig
+from mt.config.decoding import DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
@@ -15,16 +21,19 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
-from mt.decoding.engine import length_limit
-from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
+from mt.decoding.engine import Engine, length_limit
+from mt.decoding.load import (
+    FinishedRun,
+    build_engine,
+    read_run,
+    require_ctranslate2,
+)
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
 from mt.evaluation.scores import Evaluation, evaluate
-from mt.export.hugging_face import write_m2m100
-from mt.export.m2m100_import import import_m2m100
-from mt.export.marian import write_marian
-from mt.export.marian_import import import_marian
+from mt.export.m2m100 import import_m2m100, write_m2m100
+from mt.export.marian import import_marian, write_marian
 from mt.files import (
     hash_file,
     open_aside,
@@ -34,7 +43,7 @@ from mt.files import (
     write_json,
     write_text,
 )
-from mt.model.device import available_devices
+from mt.model.device import available_devices, select_device
 from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
@@ -44,7 +53,6 @@ from mt.runs import (
     TOKENIZER_FOLDER,
     Exported,
     Quantization,
-    check_run_folder,
     export_folder,
     exported_details,
     is_exported,
@@ -60,16 +68,6 @@ MIN_IDENTICAL = 0.995
 MAX_BLEU_DIFFERENCE = 0.1
 MAX_BLEU_COST, MAX_CHRF_COST = 0.2, 0.1
 """Scores that a quantization may cost on the sample, rounded to two decimals."""
-PLAIN_SEARCH = (
-    *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
-    *IN_TORCH,
-    "decoding.precision=fp32",
-)
-"""Overrides for both sides, so that nothing is decoded again, and the run by PyTorch in fp32.
-
-CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
-of a weak model would end differently.
-"""
 _MAX_LINES, _MAX_LINES_FOR_COST = 500, 2000
 """Lines of the valid split for the proof that models are equal, and to measure a difference."""
 _SHOWN_DIFFERENCES = 3
@@ -140,7 +138,8 @@ class Parity:
         Without a quantization the translations must be equal; with one it may cost little.
         """
         share, limit = self.identical / self.sentences, options.min_identical
-        if options.quantization == "none" and share < limit:
+        is_exact = options.quantization == "none"
+        if is_exact and share < limit:
             return (
                 f"{self.identical} of {self.sentences} lines have equal translations, {share:.1%}; "
                 f"at least {limit:.1%} are required"
@@ -149,16 +148,14 @@ class Parity:
         if before.bleu is None or before.chrf is None or after.bleu is None or after.chrf is None:
             return None
         bleu, chrf = round(before.bleu - after.bleu, 2), round(before.chrf - after.chrf, 2)
-        if options.quantization == "none":
-            if abs(after.bleu - before.bleu) < MAX_BLEU_DIFFERENCE:
-                return None
+        if is_exact and abs(after.bleu - before.bleu) >= MAX_BLEU_DIFFERENCE:
             return f"BLEU differs by {-bleu:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
-        if not limit or (bleu <= MAX_BLEU_COST and chrf <= MAX_CHRF_COST):
-            return None
-        return (
-            f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
-            f"{MAX_BLEU_COST} and {MAX_CHRF_COST}; `mt export --force` keeps it"
-        )
+        if not is_exact and limit and (bleu > MAX_BLEU_COST or chrf > MAX_CHRF_COST):
+            return (
+                f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
+                f"{MAX_BLEU_COST} and {MAX_CHRF_COST}; `mt export --force` keeps it"
+            )
+        return None
 
     def as_text(self) -> str:
         """Return a table of both models, the share of identical lines, and the worst lines."""
@@ -197,33 +194,88 @@ def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> Expor
     or there is no sample.
     """
     require_ctranslate2()
-    finished, lines = begin_export(run, output, options, is_replaced=True)
+    from mt.export.ctranslate2 import write_model
+
+    finished, of_run, sample = begin_export(run, output, options, is_replaced=True)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    settings = make_settings(finished)
-    of_run = load_translator(run, overrides=settings, device=options.device)
+    config, positions = finished.config, count_positions(finished)
+    quantization = options.quantization
     with open_aside(output) as folder:
-        exported = _write_ctranslate2(finished, folder, quantization=options.quantization)
-        parity = compare(of_run, load_translator(folder, overrides=settings), lines)
+        write_model(
+            folder,
+            config.model,
+            {name: tensor.numpy() for name, tensor in finished.weights.items()},
+            tokenizer=finished.tokenizer,
+            positions=positions,
+            quantization=None if quantization == "none" else quantization,
+        )
+        copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
+        write_text(folder / CONFIG_FILE, dump_config(config))
+        exported = Exported(
+            kind="ctranslate2",
+            quantization=quantization,
+            longest_source=finished.longest_source,
+            positions=positions,
+            weights=finished.weights_sha256,
+            tokenizer=finished.tokenizer.fingerprint,
+            model=hash_file(folder / EXPORTED_MODEL),
+            details={path.name: hash_file(path) for path in exported_details(folder)},
+            line_shape=finished.line_shape,
+        )
+        write_exported(folder, exported)
+        engine = load_translator(folder).engine
+        parity = compare(of_run, translate_plainly(finished, engine), sample)
         failure = parity.why_not_kept(options)
         if failure is None:
-            details = {path.name: hash_file(path) for path in exported_details(folder)}
-            write_exported(folder, replace(exported, details=details, parity=asdict(parity)))
+            write_exported(folder, replace(exported, parity=asdict(parity)))
             _check_earlier_export(output)  # others may have written there since
             put_in_place(folder, output)
     return ExportResult(parity, failure)
 
 
-def begin_export(
-    run: Path, output: Path, options: ExportOptions, *, is_replaced: bool = False
-) -> tuple[FinishedRun, ParitySample]:
-    """Read a run and the lines of the proof: the first ones of a text, or of the valid split.
+def export_huggingface(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+    """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
 
-    Blank lines are skipped. Raises UserError if the run has not finished, there is no line, or none
-    with a reference to measure the cost of a quantization; and unless `output` is free, or with
+    The folder is read back as by `mt import`, without transformers, and translates the sample with
+    the run's search settings. It is kept, with the comparison in parity.json, only if the
+    translations are equal. Raises UserError before anything is written if the run cannot be
+    exported, `output` exists, or there is no sample.
+    """
+    finished, of_run, sample = begin_export(run, output, options)
+    decoding = finished.config.decoding
+    if (decoding.ensemble or decoding.adapter) and (reason := describe_unsupported(decoding)):
+        raise UserError(reason)
+    with open_aside(output) as temporary:
+        folder, read_back = temporary / "model", temporary / "read_back"
+        if finished.config.model.positional == "fairseq":
+            write_m2m100(finished, folder)
+            import_m2m100(folder, read_back)
+        else:
+            write_marian(finished, folder)
+            import_marian(folder, read_back)
+        exported = read_run(read_back)
+        engine = build_engine([exported], select_device(options.device))
+        as_exported = replace(finished, tokenizer=exported.tokenizer)
+        parity = compare(of_run, translate_plainly(as_exported, engine), sample)
+        failure = parity.why_not_kept(options)
+        if failure is None:
+            write_json(folder / PARITY_FILE, asdict(parity))
+            put_in_place(folder, output, is_new=True)
+    return ExportResult(parity, failure)
+
+
+def begin_export(
+    run: Path, output: Path, options: ExportOptions, *, is_replaced: bool = False, **keys: Any
+) -> tuple[FinishedRun, Translator, ParitySample]:
+    """Read a run, and the lines of the proof: the first ones of a text, or of the valid split.
+
+    The translator is that of the run for the proof, with further `keys` of `decoding`. Blank lines
+    are skipped. Raises UserError if the run has not finished, there is no line, or none with a
+    reference to measure the cost of a quantization; and unless `output` is free, or with
     `is_replaced` an earlier export, with or without its scores.
     """
-    check_run_folder(run)
+    finished = read_run(run, overrides=["decoding.quantization=none"])
     if not (parent := resolved(output).parent).is_dir():
         raise UserError(f"{output}: there is no folder {parent} to write it into")
     if not is_replaced and output.exists():
@@ -231,22 +283,24 @@ def begin_export(
     _check_earlier_export(output)
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
-    finished = read_run(run, overrides=["decoding.quantization=none"])
     limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
-    return finished, _read_sample(finished, options, limit)
+    sample = _read_sample(finished, options, limit)
+    engine = build_engine([finished], select_device(options.device))
+    return finished, translate_plainly(finished, engine, **keys), sample
 
 
 def _read_sample(finished: FinishedRun, options: ExportOptions, limit: int) -> ParitySample:
     """Return the first `limit` lines that are not blank."""
-    config, file, quantization = finished.config, options.sample, options.quantization
-    if file and quantization != "none" and options.min_identical:
+    config, file = finished.config, options.sample
+    needs_references = options.quantization != "none" and options.min_identical
+    if file and needs_references:
         raise UserError(
-            f"{file}: has no references to measure the cost of `{quantization}` with; leave "
-            "--sample out for the valid split, or add --force"
+            f"{file}: has no references to measure the cost of `{options.quantization}` with; "
+            "leave --sample out for the valid split, or add --force"
         )
     origin = "the valid split" if file is None else str(file)
     hint = "give a text in the source language with --sample FILE"
-    hint += " and --force" if quantization != "none" and options.min_identical else ""
+    hint += " and --force" if needs_references else ""
     try:
         if file is not None:
             pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
@@ -323,49 +377,14 @@ def _check_earlier_export(output: Path) -> None:
     """Raise UserError if a path is in use, unless by an earlier export or an empty folder."""
     if not output.exists():
         return
-    is_filled = not output.is_dir() or any(output.iterdir())
-    if not output.name or (is_filled and not is_exported(output)):
+    names = [entry.name for entry in output.iterdir()] if output.is_dir() else [output.name]
+    if not output.name or (names and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
     written |= {"config.json", "README.md"}
-    foreign = [
-        entry.name
-        for entry in output.iterdir()
-        if entry.name not in written and not entry.name.endswith("_vocabulary.json")
-    ]
+    foreign = {name for name in names if not name.endswith("_vocabulary.json")} - written
     if foreign:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")
-
-
-def _write_ctranslate2(
-    finished: FinishedRun, folder: Path, *, quantization: Quantization
-) -> Exported:
-    """Write the export without its parity, which is measured on the folder."""
-    from mt.export.ctranslate2 import write_model
-
-    config, positions = finished.config, count_positions(finished)
-    write_model(
-        folder,
-        config.model,
-        {name: tensor.numpy() for name, tensor in finished.weights.items()},
-        tokenizer=finished.tokenizer,
-        positions=positions,
-        quantization=None if quantization == "none" else quantization,
-    )
-    copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-    write_text(folder / CONFIG_FILE, dump_config(config))
-    exported = Exported(
-        kind="ctranslate2",
-        quantization=quantization,
-        longest_source=finished.longest_source,
-        positions=positions,
-        weights=finished.weights_sha256,
-        tokenizer=finished.tokenizer.fingerprint,
-        model=hash_file(folder / EXPORTED_MODEL),
-        line_shape=finished.line_shape,
-    )
-    write_exported(folder, exported)
-    return exported
 
 
 def count_positions(finished: FinishedRun) -> int:
@@ -376,45 +395,22 @@ def count_positions(finished: FinishedRun) -> int:
     return max(_MIN_POSITIONS, 2 * source, 2 * length_limit(source, finished.config.decoding))
 
 
-def export_huggingface(run: Path, output: Path, options: ExportOptions) -> ExportResult:
-    """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
+def translate_plainly(finished: FinishedRun, engine: Engine, **keys: Any) -> Translator:
+    """Return a translator for the proof: one search, between the languages of the valid split.
 
-    The folder is read back as by `mt import`, without transformers, and translates the sample with
-    the run's search settings. It is kept, with the comparison in parity.json, only if the
-    translations are equal. Raises UserError before anything is written if the run cannot be
-    exported, `output` exists, or there is no sample.
+    `keys` are further ones of `decoding`.
     """
-    finished, lines = begin_export(run, output, options)
-    of_run = load_translator(run, overrides=make_settings(finished), device=options.device)
-    with open_aside(output) as temporary:
-        folder, read_back = temporary / "model", temporary / "read_back"
-        if finished.config.model.positional == "fairseq":
-            write_m2m100(finished, folder)
-            import_m2m100(folder, read_back)
-        else:
-            write_marian(finished, folder)
-            import_marian(folder, read_back)
-        exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=options.device)
-        same_search = Translator(
-            exported.engine,
-            exported.tokenizer,
-            of_run.decoding,
-            longest_source=finished.longest_source,
-            direction=of_run.direction,
-            line_shape=finished.line_shape,
-        )
-        parity = compare(of_run, same_search, lines)
-        failure = parity.why_not_kept(options)
-        if failure is None:
-            write_json(folder / PARITY_FILE, asdict(parity))
-            put_in_place(folder, output, is_new=True)
-    return ExportResult(parity, failure)
-
-
-def make_settings(finished: FinishedRun) -> list[str]:
-    """Return the overrides of a plain search between the languages of the valid split."""
-    tags = finished.config.split_tags("valid").items()
-    return [*PLAIN_SEARCH, *(f"decoding.{key}={tag}" for key, tag in tags if tag)]
+    config = finished.config
+    tags = {key: tag for key, tag in config.split_tags("valid").items() if tag}
+    decoding = config.decoding.changed(repair="off", **tags, **keys)
+    return Translator(
+        engine,
+        finished.tokenizer,
+        decoding,
+        longest_source=finished.longest_source,
+        direction=config.changed(decoding=decoding).direction,
+        line_shape=finished.line_shape,
+    )
 
 
 def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity:

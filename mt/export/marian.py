@@ -1,43 +1,41 @@
-"""Conversion of a run to a Hugging Face folder for `MarianMTModel` and `MarianTokenizer`.
+"""Marian as a Hugging Face folder, such as OPUS-MT: export of a run, and import as a finished run.
 
-Marian is described by Junczys-Dowmunt et al. 2018. The folder works with transformers 4 and 5.
+Marian is described by Junczys-Dowmunt et al. 2018, OPUS-MT by Tiedemann and Thottingal 2020. An
+exported folder works with transformers 4 and 5. An imported run translates like the folder under
+transformers and can be fine-tuned with `training.init_from`.
 """
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from mt.config import DecodingConfig, ModelConfig
+from mt.config import ModelConfig
+from mt.config.data import language_of
 from mt.data.normalization import list_rules, normalize_source, normalize_target
-from mt.data.sentencepiece_model import with_rules
-from mt.decoding.engine import length_limit
+from mt.data.sentencepiece_model import (
+    LAST,
+    SPECIAL,
+    UNUSED,
+    USER_DEFINED,
+    encode_token,
+    read_text_tokens,
+    replace_tokens,
+    with_rules,
+)
+from mt.data.tokenizer import SOURCE as SOURCE_FILE
+from mt.data.tokenizer import TARGET as TARGET_FILE
 from mt.decoding.load import FinishedRun
-from mt.errors import UserError, listed
-from mt.files import replace_file, write_json
+from mt.errors import RunError, UserError, listed
+from mt.export import hf_folder as hf
+from mt.files import read_bytes, read_json, write_json
+from mt.languages import base_language, describe_country
+from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
-from mt.training.checkpoint import save_tensors
-
-_FIXED = {
-    "positional": ("sinusoidal",),
-    "decoder_start": ("bos",),
-    "norm": ("layernorm",),
-    "residual": ("post",),
-    "feed_forward": ("relu", "gelu", "swish"),
-    "attention_temperature": (1.0,),
-}
-"""Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
-_MIN_POSITIONS = 512
-_SPECIAL_IDS = {
-    "pad_token_id": PAD,
-    "bos_token_id": BOS,
-    "eos_token_id": EOS,
-    "decoder_start_token_id": BOS,
-    "forced_eos_token_id": None,
-}
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
@@ -45,20 +43,8 @@ def why_not_marian(model: ModelConfig) -> str | None:
 
     Any tying of embeddings and models without biases can be expressed.
     """
-    for key, supported in _FIXED.items():
-        if (value := getattr(model, key)) not in supported:
-            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, supported))}"
-    if model.d_model % model.heads:
-        return f"`model.heads: {model.heads}`; in Marian it must divide `model.d_model`"
-    width = model.d_model // model.heads
-    for key, value, expected in (
-        ("kv_heads", model.key_heads, model.heads),
-        ("d_head", model.key_width, width),
-        ("d_value", model.value_width, width),
-    ):
-        if value != expected:
-            return f"`model.{key}: {value}`; Marian supports {expected} (CTranslate2 any)"
-    return None
+    # DeepNorm cannot be expressed, because the ε of its first norm would differ.
+    return hf.find_other_key(model, positional="sinusoidal", decoder_start="bos", residual="post")
 
 
 def write_marian(finished: FinishedRun, folder: Path) -> None:
@@ -68,20 +54,25 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
     reads a leading `>>word<<` as a language. Raises UserError before anything is written if
     `why_not_marian` returns a reason.
     """
-    if reason := why_not_marian(finished.config.model):
+    model, data, tokenizer = finished.config.model, finished.config.data, finished.tokenizer
+    if reason := why_not_marian(model):
         raise UserError(f"Marian cannot express {reason}")
-    if tags := finished.tokenizer.source.tags:
+    if tags := tokenizer.source.tags:
         raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
-    folder.mkdir(parents=True, exist_ok=True)
-    with replace_file(folder / "model.safetensors") as temporary:
-        save_tensors(convert_tensors(finished.weights, finished.config.model), temporary)
-    _write_tokenizer(finished, folder)
-    write_json(folder / "generation_config.json", build_generation_settings(finished))
-    model, tokenizer, data = finished.config.model, finished.tokenizer, finished.config.data
+    special = (PAD, UNK, BOS, EOS)
+    pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, special)
+    separate = tokenizer.source is not tokenizer.target
     task = f"translation_{data.source_language}_to_{data.target_language}"
-    write_json(
-        folder / "config.json",
-        {
+    ids: dict[str, object] = {
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": None,
+    }
+    settings = {
+        "generation_config.json": ids,
+        "config.json": {
             "architectures": ["MarianMTModel"],
             "model_type": "marian",
             "vocab_size": tokenizer.source_size,
@@ -89,120 +80,11 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
             "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
             "tie_word_embeddings": model.tie_embeddings != "none",
             "static_position_embeddings": True,
-            **build_stack_settings(finished),
-            **_SPECIAL_IDS,
+            **ids,
             # Overrides the 4 beams of the translation pipeline of transformers 4.
-            "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
+            "task_specific_params": {task: {"num_beams": hf.count_beams(finished.config.decoding)}},
         },
-    )
-
-
-SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
-SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD, LOGITS_BIAS = (
-    "model.shared.weight",
-    "model.encoder.embed_tokens.weight",
-    "model.decoder.embed_tokens.weight",
-    "lm_head.weight",
-    "final_logits_bias",
-)
-_NAMES = {
-    "self_attention.attention.query": "self_attn.q_proj",
-    "self_attention.attention.key": "self_attn.k_proj",
-    "self_attention.attention.value": "self_attn.v_proj",
-    "self_attention.attention.output": "self_attn.out_proj",
-    "self_residual.norm": "self_attn_layer_norm",
-    "cross_attention.query": "encoder_attn.q_proj",
-    "cross_attention.key": "encoder_attn.k_proj",
-    "cross_attention.value": "encoder_attn.v_proj",
-    "cross_attention.output": "encoder_attn.out_proj",
-    "cross_residual.norm": "encoder_attn_layer_norm",
-    "feed_forward.inner": "fc1",
-    "feed_forward.outer": "fc2",
-    "feed_forward_residual.norm": "final_layer_norm",
-}
-_READERS = (".query", ".key", ".value", ".inner")
-
-
-@dataclass(frozen=True, slots=True)
-class TensorName:
-    """A tensor of a layer, named here and in Marian."""
-
-    ours: str
-    theirs: str
-    states_axis: int | None
-    """Axis of size d_model that indexes the features of a state, or None."""
-
-
-def iterate_layer_tensors(model: ModelConfig) -> Iterator[TensorName]:
-    """Yield every tensor of the layers of both stacks, biases included."""
-    stacks = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
-    layers = [(side, layer) for side, count in stacks for layer in range(count)]
-    for (side, layer), (ours, theirs) in itertools.product(layers, _NAMES.items()):
-        if side == "encoder" and ours.startswith("cross"):
-            continue
-        for kind, reader_axis in (("weight", 1), ("bias", None)):
-            yield TensorName(
-                f"{side}.{layer}.{ours}.{kind}",
-                f"model.{side}.layers.{layer}.{theirs}.{kind}",
-                states_axis=reader_axis if ours.endswith(_READERS) else 0,
-            )
-
-
-def put_sines_first(tensor: Tensor, axis: int | None) -> Tensor:
-    """Reorder an axis of features from alternating sines and cosines to sines first (Marian)."""
-    return tensor if axis is None else tensor.index_select(axis, _order(tensor.shape[axis]))
-
-
-def interleave_sines(tensor: Tensor, axis: int | None) -> Tensor:
-    """Reorder an axis of features from sines first (Marian) to alternating sines and cosines."""
-    if axis is None:
-        return tensor
-    return tensor.index_select(axis, _order(tensor.shape[axis]).argsort())
-
-
-def _order(width: int) -> Tensor:
-    return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
-
-
-def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
-    """Return the weights under Marian's names; missing biases are zero."""
-    if model.tie_embeddings == "all":
-        names = {SHARED: TARGET}
-    else:
-        names = {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET}
-        if model.tie_embeddings == "none":
-            names[LM_HEAD] = OUTPUT
-    converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
-    converted[LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
-    for name in iterate_layer_tensors(model):
-        tensor = weights.get(name.ours)
-        if tensor is None:  # `model.bias: false`
-            tensor = torch.zeros(len(weights[name.ours.removesuffix("bias") + "weight"]))
-        converted[name.theirs] = put_sines_first(tensor, name.states_axis).contiguous()
-    return converted
-
-
-def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
-    tokenizer, data = finished.tokenizer, finished.config.data
-    separate = tokenizer.source is not tokenizer.target
-    target_ids = "target_vocab.json" if separate else "vocab.json"
-    sides = (
-        ("source.spm", "vocab.json", tokenizer.source, normalize_source),
-        ("target.spm", target_ids, tokenizer.target, normalize_target),
-    )
-    for model, ids, vocabulary, normalize in sides:
-        processor = vocabulary.processor
-        content: bytes = processor.serialized_model_proto()
-        if vocabulary.is_normal:
-            content = with_rules(content, list_rules(normalize))
-        with replace_file(folder / model) as temporary:
-            temporary.write_bytes(content)
-        tokens = map(processor.id_to_piece, range(len(vocabulary)))
-        write_json(folder / ids, {token: index for index, token in enumerate(tokens)})
-    pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, (PAD, UNK, BOS, EOS))
-    write_json(
-        folder / "tokenizer_config.json",
-        {
+        "tokenizer_config.json": {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": data.source_language,
             "target_lang": data.target_language,
@@ -211,85 +93,249 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
             "unk_token": unk,
             "bos_token": bos,
             "eos_token": eos,
-            "model_max_length": _positions(finished),
+            "model_max_length": hf.count_positions(finished),
             # Keep `</s>` in a text as text, and spaces before full stops.
             "split_special_tokens": True,
             "clean_up_tokenization_spaces": False,
         },
+    }
+    hf.write_folder(finished, folder, convert_tensors(finished.weights, model), settings)
+    target_ids = "target_vocab.json" if separate else "vocab.json"
+    for name, file, vocabulary, normalize in (
+        ("source.spm", "vocab.json", tokenizer.source, normalize_source),
+        ("target.spm", target_ids, tokenizer.target, normalize_target),
+    ):
+        spm: bytes = vocabulary.processor.serialized_model_proto()
+        if vocabulary.is_normal:
+            spm = with_rules(spm, list_rules(normalize))
+        (folder / name).write_bytes(spm)
+        tokens = map(vocabulary.processor.id_to_piece, range(len(vocabulary)))
+        write_json(folder / file, {token: index for index, token in enumerate(tokens)})
+
+
+SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
+
+
+def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
+    """Return the weights of a run under Marian's names; missing biases are zero."""
+    if model.tie_embeddings == "all":
+        names = {hf.SHARED: TARGET}
+    else:
+        names = {hf.ENCODER_EMBEDDING: SOURCE, hf.DECODER_EMBEDDING: TARGET}
+        if model.tie_embeddings == "none":
+            names[hf.LM_HEAD] = OUTPUT
+    converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
+    converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
+    for ours, theirs, axis in hf.iterate_layer_tensors(model):
+        tensor = weights.get(ours)
+        if tensor is None:  # `model.bias: false`
+            tensor = torch.zeros(len(weights[ours.removesuffix("bias") + "weight"]))
+        converted[theirs] = put_sines_first(tensor, axis)
+    return converted
+
+
+def put_sines_first(tensor: Tensor, axis: int | None, *, back: bool = False) -> Tensor:
+    """Reorder an axis of features, alternating sines and cosines, to sines first (Marian); or back.
+
+    Without an axis the tensor stays as it is.
+    """
+    if axis is None:
+        return tensor.contiguous()
+    width = tensor.shape[axis]
+    order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+    return tensor.index_select(axis, order.argsort() if back else order)
+
+
+class MarianSettings(hf.StackSettings):
+    """Keys of config.json that determine the model, with the defaults of transformers."""
+
+    model_type: Literal["marian"]
+    decoder_vocab_size: PositiveInt | None = None
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+
+
+class MarianTokenizerSettings(hf.FolderSettings):
+    """Keys of tokenizer_config.json, which old folders lack."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    unk_token: str = "<unk>"
+    separate_vocabs: bool = False
+
+
+def import_marian(
+    path: Path, run: Path, *, source: str | None = None, target: str | None = None
+) -> hf.Imported:
+    """Write the Marian model in the folder `path` as the finished run `run`.
+
+    `source` and `target` are its languages, if the folder does not name them.
+    Each side gets its own vocabulary; the output layer gets its own matrix, which absorbs Marian's
+    bias of the logits. Tokens are equal, and logits up to rounding. Raises RunError, and leaves no
+    files, if the folder is damaged or the model cannot be expressed.
+    """
+    settings = hf.read_settings(path / "config.json", MarianSettings)
+    tokenizer = hf.read_settings(
+        path / "tokenizer_config.json", MarianTokenizerSettings, required=False
     )
-
-
-def build_stack_settings(finished: FinishedRun) -> dict[str, object]:
-    """Return the keys of config.json for the shape of both stacks, with the embeddings scaled."""
-    model = finished.config.model
-    of_both = {"ffn_dim": model.d_ff, "attention_heads": model.heads, "layerdrop": 0.0}
-    sides = {f"{side}_{key}": of_both[key] for side in ("encoder", "decoder") for key in of_both}
-    return {
-        "is_encoder_decoder": True,
-        "d_model": model.d_model,
-        "encoder_layers": model.encoder_layers,
-        "decoder_layers": model.decoder_layers,
-        **sides,
-        "activation_function": model.feed_forward,
-        "scale_embedding": True,
-        "max_position_embeddings": _positions(finished),
-        "dropout": model.dropout,
-        "attention_dropout": model.attention_dropout,
-        "activation_dropout": model.feed_forward_dropout,
-        "dtype": "float32",
+    languages = (
+        _choose_language(path, tokenizer.source_lang, source, "--source-language"),
+        _choose_language(path, tokenizer.target_lang, target, "--target-language"),
+    )
+    stored = hf.read_weights(path)
+    tables = find_tables(stored, settings, path)  # before a token is made for each row
+    target_ids = "target_vocab.json" if tokenizer.separate_vocabs else "vocab.json"
+    start, unk, sides = settings.decoder_start_token_id, tokenizer.unk_token, []
+    for file, ids_file in (("source.spm", "vocab.json"), ("target.spm", target_ids)):
+        ids = read_json(path / ids_file, dict[str, NonNegativeInt])
+        if unk not in ids:
+            raise RunError(f"{path / ids_file}: damaged, or lacks `{unk}`")
+        special = [settings.pad_token_id, ids[unk], start, settings.eos_token_id]
+        sides.append((read_bytes(path / file, limit=LARGEST_MODEL), ids, special))
+    try:
+        source_spm, source_rows = build_source_vocabulary(*sides[0])
+        target_spm, target_rows = build_target_vocabulary(*sides[1], count=len(tables[1]))
+    except ValueError as error:
+        raise RunError(f"{path}: source.spm or target.spm: {error}") from error
+    if max(source_rows) >= len(tables[0]) or max(target_rows) >= len(tables[1]):
+        raise RunError(f"{path}: vocab.json has more ids than the model has rows")
+    config = {
+        "data": {"source_language": languages[0], "target_language": languages[1]},
+        "tokenizer": {"vocabulary": "separate"},
+        "model": {"tie_embeddings": "none"},
+        "decoding": {},
     }
+    weights = convert_weights(stored, tables, settings, (source_rows, target_rows), path)
+    spm = {SOURCE_FILE: source_spm, TARGET_FILE: target_spm}
+    return hf.write_imported_run(path, run, settings, config, vocabularies=spm, weights=weights)
 
 
-_COMMON_LENGTH = 20  # tokens, end mark included
-# d log(((5 + length) / 6) ** alpha) / d log(length) for alpha = 1.
-_RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
+def build_source_vocabulary(
+    model: bytes, ids: dict[str, int], special: list[int]
+) -> tuple[bytes, list[int]]:
+    """Return a SentencePiece model with this project's special ids, and Marian's row of each id.
 
-
-def compute_exponent(decoding: DecodingConfig) -> float:
-    """Return the `length_penalty` of transformers that ranks hypotheses most like `decoding`.
-
-    GNMT's penalty (Wu et al. 2016, equation 14) grows more slowly, especially at short lengths.
-    Only ratios of penalties matter, so the exponent is GNMT's growth rate at 20 tokens. The other
-    normalizations are exact.
+    It segments as `model` does. A token missing from Marian's vocabulary `ids` gets the row of the
+    unknown token. A language token such as `>>deu<<` is one token at the start of a text. `special`
+    has the rows of PAD, UNK, the decoder's start token (often that of PAD) and EOS. Raises
+    ValueError if `model` is not a SentencePiece model.
     """
-    exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
-    return round(exponents[decoding.length_normalization], 6)
+    tokens = read_text_tokens(model)
+    languages = [text for text in ids if text.startswith(">>") and text.endswith("<<")]
+    # SentencePiece puts its space mark before a text.
+    named = [encode_token(f"\u2581{text}", USER_DEFINED) for text in languages]
+    rows = [ids.get(text, special[UNK]) for text in tokens] + [ids[text] for text in languages]
+    return replace_tokens(model, [*tokens.values(), *named]), [*special, *rows]
 
 
-def compute_alpha(exponent: float) -> float:
-    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `compute_exponent`."""
-    return round(exponent / _RATE, 6)
+def build_target_vocabulary(
+    model: bytes, ids: dict[str, int], special: list[int], *, count: int
+) -> tuple[bytes, list[int]]:
+    """Return a SentencePiece model of all `count` rows of Marian, and the row of each id.
 
-
-def build_generation_settings(finished: FinishedRun) -> dict[str, object]:
-    """Return the generation settings of transformers; GNMT's penalty is approximated.
-
-    Its beam search stops once no open hypothesis scores above the worst finished one kept; here,
-    above the best one. Results differ in about 1 % of Multi30k. `early_stopping: true` would stop
-    earlier still, at `num_beams` finished hypotheses.
+    Tokens of `model` without a row are left out. Rows without a token of `model` are decoded to
+    their text but never produced by segmentation. Raises ValueError if `model` is not a
+    SentencePiece model.
     """
-    decoding = finished.config.decoding
-    settings: dict[str, object] = {
-        **_SPECIAL_IDS,
-        "num_beams": _beams(decoding),
-        "length_penalty": compute_exponent(decoding),
-        "early_stopping": False,
-        "max_length": 1 + length_limit(finished.longest_source, decoding),  # counts BOS
-        "suppress_tokens": [PAD, UNK, BOS],
-        "do_sample": decoding.search == "sample",
+    tokens = {text: token for text, token in read_text_tokens(model).items() if text in ids}
+    rows = [ids[text] for text in tokens]
+    taken = {*tokens, *SPECIAL.values()}
+    texts = {row: text for text, row in ids.items()}
+    unused = []
+    for row in sorted({*range(count)} - {*rows, *special}):
+        text = texts.get(row, f"<row {row}>")
+        unused.append(encode_token(text if text not in taken else f"{text} {row}", UNUSED, LAST))
+        rows.append(row)
+    return replace_tokens(model, [*tokens.values(), *unused]), [*special, *rows]
+
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+_UNKNOWN_LANGUAGE = "und"  # ISO 639-2
+_IMPOSSIBLE = -100.0
+"""Logit of a token without a row in Marian; its probability is negligible."""
+
+
+def find_tables(
+    weights: dict[str, Tensor], settings: MarianSettings, path: Path
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the embeddings of both sides and the output matrix.
+
+    Raises RunError if one is missing or has another shape than config.json of the folder `path`.
+    """
+    ties, shares = settings.tie_word_embeddings, settings.share_encoder_decoder_embeddings
+
+    def find(name: str, rows: int) -> Tensor:
+        # With `tie_word_embeddings: false`, transformers 4 still shares the embedding between the
+        # sides and writes no other; transformers 5 shares nothing.
+        is_shared = name != hf.LM_HEAD and shares and (ties or name not in weights)
+        shape = (rows, settings.d_model)
+        return hf.get_tensor(weights, hf.SHARED if is_shared else name, path, shape=shape)
+
+    target_rows = settings.decoder_vocab_size or settings.vocab_size
+    source = find(hf.ENCODER_EMBEDDING, settings.vocab_size)
+    target = find(hf.DECODER_EMBEDDING, target_rows)
+    return source, target, target if ties else find(hf.LM_HEAD, target_rows)
+
+
+def convert_weights(
+    weights: dict[str, Tensor],
+    tables: tuple[Tensor, Tensor, Tensor],
+    settings: MarianSettings,
+    rows: Sequence[list[int]],
+    path: Path,
+) -> dict[str, Tensor]:
+    """Return Marian's weights under this project's names; `rows` has Marian's row of each id.
+
+    Raises RunError if a tensor of the folder `path` is missing.
+    """
+    (encoder, decoder, head), (source_rows, target_rows) = tables, rows
+    bias = weights.get(hf.LOGITS_BIAS, torch.zeros(1, len(head)))[0]
+    last = f"model.decoder.layers.{settings.decoder_layers - 1}.final_layer_norm"
+    gain = hf.get_tensor(weights, f"{last}.weight", path)
+    shift = hf.get_tensor(weights, f"{last}.bias", path)
+    if bool((gain == 0).any()):
+        raise RunError(f"{path}: the decoder's last norm has a gain of zero")
+    output = absorb_bias(head, bias, gain=gain, shift=shift)[target_rows]
+    if settings.pad_token_id == settings.decoder_start_token_id:
+        # One row of Marian became two tokens; only one may have its probability.
+        output[PAD] = _IMPOSSIBLE / (len(gain) * gain)
+    scale = 1.0 if settings.scale_embedding else settings.d_model**-0.5
+    converted = {
+        SOURCE: put_sines_first(scale * encoder[source_rows], 1, back=True),
+        TARGET: put_sines_first(scale * decoder[target_rows], 1, back=True),
+        OUTPUT: put_sines_first(output, 1, back=True),
     }
-    if decoding.no_repeat_ngram is not None:
-        settings["no_repeat_ngram_size"] = decoding.no_repeat_ngram
-    if decoding.search == "sample":
-        settings |= {"temperature": decoding.temperature, "top_p": decoding.top_p}
-        settings["top_k"] = decoding.top_k or 0
-    return settings
+    for ours, theirs, axis in hf.iterate_layer_tensors(settings):
+        # `absorb_bias` replaces the shift of the last norm.
+        tensor = gain if theirs == f"{last}.bias" else hf.get_tensor(weights, theirs, path)
+        converted[ours] = put_sines_first(tensor, axis, back=True)
+    return converted
 
 
-def _beams(decoding: DecodingConfig) -> int:
-    return decoding.beam if decoding.search == "beam" else 1
+def absorb_bias(output: Tensor, bias: Tensor, *, gain: Tensor, shift: Tensor) -> Tensor:
+    """Return an output matrix [V D] equal to output @ x + bias if the last norm's shift is `gain`.
+
+    The last norm computes x = gain * n + shift, and the features of n sum to zero. With the shift
+    set to the gain, x' = gain * (n + 1), so x' / gain always sums to D: adding c / gain to a row of
+    the matrix adds c D to its logit.
+    """
+    output, bias, gain, shift = output.double(), bias.double(), gain.double(), shift.double()
+    added = bias - output @ (gain - shift)
+    return (output + added[:, None] / (len(gain) * gain)).float()
 
 
-def _positions(finished: FinishedRun) -> int:
-    longest_target = length_limit(finished.longest_source, finished.config.decoding)
-    return max(_MIN_POSITIONS, finished.longest_source, longest_target)
+def _choose_language(path: Path, stated: str | None, given: str | None, option: str) -> str:
+    """Return the language that the folder `path` states, or the given one, or `und`.
+
+    Raises UserError for a given one that is a country, or another than the folder states.
+    """
+    is_known = stated and _LANGUAGE.fullmatch(stated) and not describe_country(stated)
+    if given is None:
+        return stated if stated and is_known else _UNKNOWN_LANGUAGE
+    if message := describe_country(given):
+        raise UserError(f"{option} {message}")
+    if stated and is_known and base_language(stated) != base_language(given):
+        raise UserError(
+            f"{option} `{given}`: {path} is an OPUS-MT model of `{stated}`; leave it out"
+        )
+    return str(language_of(given))

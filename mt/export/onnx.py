@@ -23,18 +23,10 @@ from torch import Tensor, nn
 
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
+from mt.decoding.load import build_engine
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import load_translator
 from mt.errors import UserError, install_hint
-from mt.export.export import (
-    PARITY_FILE,
-    ExportOptions,
-    ExportResult,
-    begin_export,
-    compare,
-    count_positions,
-    make_settings,
-)
+from mt.export import export as exports
 from mt.files import open_aside, put_in_place, write_json
 from mt.model.attention import LayerCache
 from mt.model.transformer import DecoderState, Transformer
@@ -47,7 +39,7 @@ MAX_BYTES = 2**31  # of a protocol buffers message, and so of an ONNX file
 _INPUTS = ["last_ids", "source", "memory_keys", "memory_values", "past_keys", "past_values"]
 
 
-def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+def export_onnx(run: Path, output: Path, options: exports.ExportOptions) -> exports.ExportResult:
     """Export a run to the folder `output` in float32, or with weights in dynamic int8.
 
     The run and onnxruntime on the CPU translate the sample by greedy search. The folder is kept as
@@ -59,18 +51,13 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
     quantization = options.quantization
     if quantization not in ("none", "int8"):
         raise UserError(f"`--quantization {quantization}`: --to onnx has only `int8`")
-    finished, lines = begin_export(run, output, options)
+    finished, of_run, sample = exports.begin_export(run, output, options, search="greedy")
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
     size = sum(tensor.nbytes for tensor in finished.weights.values())
     if size >= MAX_BYTES:
         raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
-    settings = [*make_settings(finished), "decoding.search=greedy"]
-    of_run = load_translator(run, overrides=settings, device=options.device)
-    # Activations in int8 have one scale for a batch, so that a line would depend on the others.
-    alone = [] if quantization == "none" else ["decoding.batch_size=1"]
-    exported = load_translator(run, overrides=[*settings, *alone], device="cpu")
-    model, positions = cast(TorchEngine, exported.engine).model, count_positions(finished)
+    positions = exports.count_positions(finished)
     config, tokenizer = finished.config, finished.tokenizer
     metadata = {  # enough for the search of another program
         "source_language": config.data.source_language,
@@ -89,23 +76,27 @@ def export_onnx(run: Path, output: Path, options: ExportOptions) -> ExportResult
         logging.disable(logging.WARNING)  # exporter and quantizer warn about their own code
         try:
             with warnings.catch_warnings(action="ignore"):
+                model = build_engine([finished], torch.device("cpu")).model
                 note = write_graphs(folder, model, positions, quantization)
         finally:
             logging.disable(logging.NOTSET)
         in_onnx = cast(Transformer, _OnnxModel(folder, positions))
-        exported.engine = TorchEngine(in_onnx, torch.device("cpu"))
-        parity = compare(of_run, exported, lines)
+        engine = TorchEngine(in_onnx, torch.device("cpu"))
+        # Activations in int8 have one scale for a batch, so that a line would depend on the others.
+        alone = {} if quantization == "none" else {"batch_size": 1}
+        exported = exports.translate_plainly(finished, engine, search="greedy", **alone)
+        parity = exports.compare(of_run, exported, sample)
         if quantization == "none":
-            pairs = zip(of_run.stream(lines.lines), exported.stream(lines.lines), strict=True)
+            pairs = zip(of_run.stream(sample.lines), exported.stream(sample.lines), strict=True)
             same = sum(one.alternatives[0].ids == other.alternatives[0].ids for one, other in pairs)
             parity = replace(parity, identical=same)
         failure = parity.why_not_kept(options)
         if failure is None:
             copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-            write_json(folder / PARITY_FILE, asdict(parity))
+            write_json(folder / exports.PARITY_FILE, asdict(parity))
             write_json(folder / METADATA_FILE, metadata)
             put_in_place(folder, output, is_new=True)
-    return ExportResult(parity, failure, note)
+    return exports.ExportResult(parity, failure, note)
 
 
 class EncoderGraph(nn.Module):
@@ -155,7 +146,6 @@ class _Cache:
     memory_values: Tensor
     keys: Tensor
     values: Tensor
-    records_attention = False
 
     @property
     def tokens(self) -> int:

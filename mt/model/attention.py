@@ -165,10 +165,6 @@ class LayerCache:
         self.memory_values = memory_values
         self.rows = rows
         self.tokens = 0
-        self.records_attention = False
-        """Store the cross-attention of each step in `attention`."""
-        self.attention: Tensor | None = None
-        """Attention of the newest tokens to the memory [B K S], the mean of the heads."""
         self._keys = self._empty(memory_keys, 0)
         self._values = self._empty(memory_values, 0)
 

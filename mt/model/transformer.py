@@ -242,17 +242,12 @@ class DecoderLayer(nn.Module):
         """Map the newest tokens x [B K D] to [B K D], and append them to the cache."""
         keys, values = cache.memory_keys, cache.memory_values
         x = self.self_residual(x, self.self_attention.step, cache, mask, positional)
-        x = self.cross_residual(x, self._attend_to_memory, keys, values, memory_mask, cache)
+        x = self.cross_residual(x, self._attend_to_memory, keys, values, memory_mask)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
-    def _attend_to_memory(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, cache: LayerCache | None = None
-    ) -> Tensor:
+    def _attend_to_memory(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
         attention = self.cross_attention
         queries = attention.project_queries(x)
-        if cache is not None and cache.records_attention:
-            weights = attention.weights(queries, attention.for_queries(keys), mask)
-            cache.attention = weights.mean(dim=1)
         return attention(queries, keys, values, mask)  # type: ignore[no-any-return]
 
 
@@ -307,22 +302,6 @@ class DecoderState:
     def tokens(self) -> int:
         """T, the tokens of each row so far."""
         return self.ancestry.shape[2] // self.rows_per_sentence
-
-    @property
-    def alignment_cache(self) -> LayerCache:
-        """Cache of the `alignment_layer`."""
-        return self.layers[alignment_layer(len(self.layers))]
-
-    def attention(self) -> Tensor:
-        """Return the attention of the last step to the source [R S], 1 at padding.
-
-        Set `alignment_cache.records_attention = True` before the step.
-        """
-        attention = self.alignment_cache.attention
-        assert attention is not None, "attention is not recorded"
-        if self.source_mask is not None:
-            attention = attention.masked_fill(~self.source_mask[:, None], 1.0)
-        return attention.flatten(0, 1)
 
     def extend(self) -> None:
         """Add a position, at which the prefix of each row goes through its own key."""

@@ -1,1 +1,1 @@
-"""Plots of configs and runs with matplotlib (the extra `plot`)."""
+"""Plots of runs with matplotlib (the extra `plot`)."""

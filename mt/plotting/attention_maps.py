@@ -1,38 +1,54 @@
 """Plots of the attention weights of a translated sentence."""
 
+import functools
 import logging
-from collections.abc import Sequence
+import unicodedata
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from numpy.typing import NDArray
 
-from mt.config.decoding import IN_TORCH
+from mt.config.decoding import PYTORCH_ONLY
 from mt.config.loading import load_config
+from mt.decoding.text_files import open_output
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
-from mt.errors import UserError
+from mt.errors import UserError, escape_line, install_hint
+from mt.files import check_output
 from mt.model.hooks import record_attention
-from mt.plotting.figures import (
-    HIDDEN,
-    WEIGHTS,
-    TokenAxis,
-    check_picture,
-    label_tokens,
-    write_picture,
-)
 from mt.runs import CONFIG_FILE
 from mt.special_ids import BOS, EOS
 
 _CELL, _LETTER = 0.17, 0.11
 """Inches for a token, and for a letter of the title."""
 _MIN_PANEL = 1.1
+_HIDDEN = "#d9d9d9"
+"""Colour of masked cells."""
+_METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+"""Metadata to leave out, by format, so that the same input gives the same bytes."""
+_DOTS_PER_INCH = 120
+_MAX_DOTS = 16_000
+_CJK_PACKAGE, _CJK_FILE = "notojp_matplotlib", "fonts/NotoSansCJKjp-Regular.otf"
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TokenAxis:
+    """Tokens along an axis, the axis label, and the language code of the tokens."""
+
+    tokens: tuple[str, ...]
+    label: str
+    language: str
 
 
 @dataclass(frozen=True)
@@ -62,11 +78,11 @@ def plot_attention(
     pictures["cross"] = output
     for picture in pictures.values():
         check_picture(picture)
-    translator = load_translator(run, overrides=[*overrides, *IN_TORCH], device="cpu")
+    translator = load_translator(run, overrides=[*overrides, *PYTORCH_ONLY], device="cpu")
     data = load_config(run / CONFIG_FILE).data
     languages = data.source_language, data.target_language
     for maps in compute_maps(translator, sentence, languages=languages):
-        write_picture(pictures[maps.name], partial(_draw_maps, maps, f"{maps.title} - {run}"))
+        write_picture(pictures[maps.name], partial(draw_maps, maps, f"{maps.title} - {run}"))
     return list(pictures.values())
 
 
@@ -120,14 +136,15 @@ def compute_maps(
     ]
 
 
-def _draw_maps(maps: HeadMaps, title: str) -> Figure:
+def draw_maps(maps: HeadMaps, title: str) -> Figure:
+    """Return a figure with a panel for each head, a row for each layer."""
     layers, heads, rows, columns = maps.weights.shape
     width, height = (max(count * _CELL, _MIN_PANEL) for count in (columns, rows))
     # Around the panels: labels, titles and the colour bar. A long title needs a wide picture.
     size = max(heads * (width + 0.15) + 2.2, _LETTER * len(title)), layers * (height + 1.0) + 0.8
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(layers, heads, squeeze=False)
-    colours = matplotlib.colormaps[WEIGHTS].with_extremes(bad=HIDDEN)
+    colours = matplotlib.colormaps["viridis"].with_extremes(bad=_HIDDEN)
     for (layer, head), axes in np.ndenumerate(grid):
         image = axes.imshow(maps.weights[layer, head], cmap=colours, vmin=0, vmax=1, aspect="auto")
         axes.set_title(f"layer {layer + 1}, head {head + 1}", size=8)
@@ -140,3 +157,74 @@ def _draw_maps(maps: HeadMaps, title: str) -> Figure:
     figure.supylabel(maps.queries.label)
     figure.supxlabel(maps.keys.label)
     return figure
+
+
+def label_tokens(axes: Axes, rows: TokenAxis, columns: TokenAxis) -> None:
+    """Label the rows and columns of a heat map with tokens, in the glyphs of their language.
+
+    Tokens of columns with wide characters, such as Chinese, are written from top to bottom; others
+    are rotated.
+    """
+    labels = [escape_line(token) for token in rows.tokens]
+    # Chinese and Japanese have different shapes of the same character.
+    axes.yaxis.set_ticks(range(len(labels)), labels, language=rows.language)
+    labels = [escape_line(token) for token in columns.tokens]
+    wide = [any(unicodedata.east_asian_width(c) in "WF" for c in label) for label in labels]
+    labels = ["\n".join(x) if is_wide else x for x, is_wide in zip(labels, wide, strict=True)]
+    axes.xaxis.set_ticks(range(len(labels)), labels, language=columns.language)
+    for label, is_wide in zip(axes.get_xticklabels(), wide, strict=True):
+        label.set_rotation(0 if is_wide else 90)
+    axes.tick_params(length=0, labelsize=8)
+
+
+def check_picture(path: Path) -> None:
+    """Raise UserError where no picture can be written to `path`."""
+    if _picture_format(path) not in _METADATA:
+        raise UserError(f"{path}: not a picture; the name must end in .png or .svg")
+    check_output(path)
+
+
+def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
+    """Write the figure that `draw` returns as PNG or SVG, by the suffix of `path`.
+
+    The same figure gives the same bytes, whatever the user's matplotlib settings. An existing file
+    is replaced when the new one is complete. Characters without a glyph give one warning.
+    """
+    with matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", "Glyph")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": find_fonts(),
+                "font.size": 9,
+                "axes.titlesize": 10,
+                "figure.titlesize": 12,
+                "figure.labelsize": 9,
+                "text.parse_math": False,  # a dollar sign is a token like any other
+                "svg.fonttype": "path",  # the viewer may not have the font
+                "svg.hashsalt": "mt",
+            }
+        )
+        figure = draw()
+        dots = min(_DOTS_PER_INCH, _MAX_DOTS / max(figure.get_size_inches()))
+        picture_format = _picture_format(path)
+        metadata = _METADATA[picture_format]
+        with open_output(path) as file:
+            figure.savefig(file, format=picture_format, dpi=dots, metadata=metadata)
+    if any(str(warning.message).startswith("Glyph") for warning in caught):
+        remedy = "" if find_spec(_CJK_PACKAGE) else f"; for a CJK font: {install_hint('plot')}"
+        _logger.warning("characters without a glyph in any font are shown as boxes%s", remedy)
+
+
+@functools.cache
+def find_fonts() -> list[str]:
+    """Return the fonts to search for a glyph, in order: Latin and others, then CJK."""
+    package = find_spec(_CJK_PACKAGE)  # importing it would change matplotlib's settings
+    if package is None or package.origin is None:
+        return ["DejaVu Sans"]
+    fontManager.addfont(Path(package.origin).parent / _CJK_FILE)
+    return ["DejaVu Sans", "Noto Sans CJK JP"]
+
+
+def _picture_format(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")

@@ -1,1 +1,1 @@
-"""Speed of training and decoding, cost of a model, and the plan of a training."""
+"""Cost of a model, and the plan of a training."""

@@ -2,9 +2,10 @@
 
 import math
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,16 +18,18 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mt.config import Config, TrainingConfig
-from mt.data.batches import SOURCE, TARGET, PaddingEfficiency, Update
+from mt.data.batches import SOURCE, TARGET, PaddingEfficiency
 from mt.errors import RunError
-from mt.model.device import select_device
-from mt.profiling.cost import count_training_flops, synchronize
-from mt.profiling.speed import temporary_trainer, time_updates
+from mt.model.device import keep_freed_memory, select_device
 from mt.special_ids import EOS
+from mt.training.automatic import measure_corpora
+from mt.training.data import prepare, read_corpora
+from mt.training.distributed import World
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
-from mt.training.resolve import choose_length, with_settings
+from mt.training.resolve import choose_length, choose_sizes, with_settings
 from mt.training.resources import available_memory, estimate_memory, measure_speed
+from mt.training.run_folder import RunFolder
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
 
@@ -39,14 +42,14 @@ _SAVES_MEMORY: dict[str, dict[str, Any]] = {
     "recompute: on": {"recompute": "on"},
     "optimizer: adafactor": {"optimizer": "adafactor"},
     "precision: pure_bf16": {"precision": "pure_bf16", "weight_decay": 0.0},
-    "lora: {rank: 16}": {"lora": {}},
+    "lora: 16": {"lora": 16},
 }
 """Settings of `training` that save memory."""
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Cost of a training; tokens and operations (FLOPs) exclude padding."""
+    """Cost of a training; tokens exclude padding."""
 
     device: str
     precision: str
@@ -65,9 +68,6 @@ class TrainingPlan:
     checkpoints: int
     target_tokens_per_update: float
     padding_efficiency: PaddingEfficiency
-    flops_per_target_token: float
-    flops_per_update: float
-    flops: float
     heaviest_batch: dict[str, int]
     memory_bytes: int | None
     """Peak of the device: estimated on a CPU, measured on a GPU, else None."""
@@ -101,102 +101,80 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         config = with_settings(sized, length)
         training = config.training
         plan, lengths = data.plan_epoch(), data.epoch_store(0).lengths
-        sizes = data.vocabularies
-        passes = 2 if training.r_drop else 1
-        of_pairs = passes * count_training_flops(config.model, lengths, vocabularies=sizes)
         updates = [np.concatenate(update) for update in plan]
-        flops = np.array([of_pairs[indices].sum() for indices in updates], np.float64)
-        tokens = float(lengths[np.concatenate(updates), TARGET].sum(dtype=int)) / len(plan)
+        tokens = np.array([lengths[indices].sum(axis=0, dtype=int) for indices in updates])
         parameters = list(trainer.learner.model.parameters())
-        counts: dict[str, Any] = {
-            "parameters": sum(x.numel() for x in parameters),
-            "learning_parameters": sum(x.numel() for x in parameters if x.requires_grad),
-        }
-        extent = _plan_extent(training, len(plan))
-        disk = _require_disk(training, run, parameters, checkpoints=extent["checkpoints"])
-        probed_updates, seconds = probe_training(trainer, update_flops=flops)
-        total = sum(seconds[name] * extent[f"{name}s"] for name in seconds)
+
+        # The longest training that the config allows; the shortest if only patience ends it.
+        count, earliest = most_updates(training, len(plan)), None
+        if training.patience is not None:  # the first validation is always an improvement
+            earliest = (training.patience + 1) * training.validate_every
+        ends_by = "training.patience"
+        bound: Literal["exactly", "at most", "at least"] = "at least"
+        if count is not None:
+            ends_by = f"training.max_{'updates' if count == training.max_updates else 'epochs'}"
+            bound = "at most" if earliest is not None and earliest < count else "exactly"
+        count = count or earliest
+        assert count is not None, "the config requires an end"
+        validations = -(-count // training.validate_every)  # the last update is always validated
+        checkpoints = validations
+        if every := training.checkpoint_every:
+            checkpoints += count // every - count // math.lcm(every, training.validate_every)
+        disk = _require_disk(training, run, parameters, checkpoints=checkpoints)
+
+        # On a GPU, `temporary_trainer` has trained on the heaviest batch.
+        budget = trainer.fitter.tokens
+        heavy = lengths[heaviest(plan, lengths, max_tokens_per_batch=budget)]
+        longest, memory = heavy.max(axis=0).tolist(), None
+        estimate = partial(
+            estimate_memory,
+            trainer.config.model,
+            lengths=heavy,
+            vocabularies=data.vocabularies,
+            trains_embeddings=trainer.config.learns_tokens,
+        )
+        if device.type == "cpu":
+            memory = estimate(trainer.training)
+        elif device.type == "cuda":
+            memory = torch.cuda.max_memory_reserved(device)
+        less = {}
+        for name, keys in _SAVES_MEMORY.items():
+            with suppress(ValidationError):  # a setting may be refused with others
+                changed = trainer.training.changed(**keys)
+                if changed != trainer.training:
+                    less[name] = estimate(trainer.config.changed(training=changed).training)
+
+        probed_updates, seconds = probe_training(trainer, update_tokens=tokens.sum(axis=1))
+        numbers = {"update": count, "validation": validations + 1, "checkpoint": checkpoints}
         return TrainingPlan(
             device=device.type,
             precision=trainer.learner.precision.name,
             threads=torch.get_num_threads(),
+            parameters=sum(tensor.numel() for tensor in parameters),
+            learning_parameters=sum(x.numel() for x in parameters if x.requires_grad),
             pairs=sum(map(len, updates)),
-            vocabularies={"source": sizes[0], "target": sizes[1]},
+            vocabularies=dict(zip(("source", "target"), data.vocabularies, strict=True)),
             updates_per_epoch=len(plan),
-            target_tokens_per_update=tokens,
+            ends_by=ends_by,
+            bound=bound,
+            **{f"{name}s": number for name, number in numbers.items()},
+            target_tokens_per_update=float(tokens[:, TARGET].mean()),
             padding_efficiency=measure_padding(plan, lengths, training.max_tokens_per_batch),
-            flops_per_target_token=float(flops.mean()) / tokens,
-            flops_per_update=float(flops.mean()),
-            flops=float(flops.mean()) * extent["updates"],
+            heaviest_batch={
+                "pairs": len(heavy),
+                "source_length": longest[SOURCE],
+                "target_length": longest[TARGET],
+            },
+            memory_bytes=memory,
+            memory_with=less,
             memory_free_bytes=free,
-            probed_updates=probed_updates,
-            seconds={**seconds, "total": total},
-            **counts,
-            **extent,
             **disk,
-            **_plan_memory(trainer, plan),
+            probed_updates=probed_updates,
+            seconds={
+                **seconds,
+                "total": sum(seconds[name] * number for name, number in numbers.items()),
+            },
         )
-
-
-def _plan_extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, Any]:
-    """Return the longest training that the config allows; the shortest if only patience ends it."""
-    most, earliest = most_updates(training, updates_per_epoch), None
-    if training.patience is not None:  # the first validation is always an improvement
-        earliest = (training.patience + 1) * training.validate_every
-    updates = most or earliest
-    assert updates is not None, "the config requires an end"
-    if most is None:
-        key, bound = "patience", "at least"
-    else:
-        key = "max_updates" if most == training.max_updates else "max_epochs"
-        bound = "at most" if earliest is not None and earliest < most else "exactly"
-    validations = -(-updates // training.validate_every)  # the last update is always validated
-    checkpoints = validations
-    if every := training.checkpoint_every:
-        checkpoints += updates // every - updates // math.lcm(every, training.validate_every)
-    return {
-        "ends_by": f"training.{key}",
-        "bound": bound,
-        "updates": updates,
-        "validations": validations + 1,
-        "checkpoints": checkpoints,
-    }
-
-
-def _plan_memory(trainer: Trainer, plan: list[Update]) -> dict[str, Any]:
-    """Return the size of the heaviest batch, and the peak memory of training on it.
-
-    On a GPU, `temporary_trainer` has trained on it.
-    """
-    config, data, device = trainer.config, trainer.data, trainer.device
-    training, lengths = trainer.training, data.epoch_store(0).lengths
-    budget = training.max_tokens_per_batch
-    lengths = lengths[heaviest(plan, lengths, max_tokens_per_batch=budget)]
-    longest, most = lengths.max(axis=0).tolist(), None
-    estimate = partial(
-        estimate_memory,
-        config.model,
-        lengths=lengths,
-        vocabularies=data.vocabularies,
-        trains_embeddings=config.learns_tokens,
-    )
-    if device.type == "cpu":
-        most = estimate(training)
-    elif device.type == "cuda":
-        most = torch.cuda.max_memory_reserved(device)
-    sizes = {
-        "pairs": len(lengths),
-        "source_length": longest[SOURCE],
-        "target_length": longest[TARGET],
-    }
-    less = {}
-    for name, settings in _SAVES_MEMORY.items():
-        # A setting may be refused with others.
-        with suppress(ValidationError):
-            changed = training.changed(**settings)
-            if changed != training:
-                less[name] = estimate(config.changed(training=changed).training)
-    return {"heaviest_batch": sizes, "memory_bytes": most, "memory_with": less}
 
 
 def _require_disk(
@@ -205,7 +183,15 @@ def _require_disk(
     """Return the size of the checkpoints; raise RunError where the disk of `run` is too small."""
     weights = sum(tensor.nbytes for tensor in parameters)
     learning = [tensor for tensor in parameters if tensor.requires_grad]
-    checkpoint = weights + sum(_state_bytes(tensor, training.optimizer) for tensor in learning)
+    checkpoint = weights
+    for tensor in learning:
+        if training.optimizer == "adam":  # two numbers for each number
+            checkpoint += 2 * tensor.nbytes
+        elif tensor.dim() < 2:
+            checkpoint += tensor.nbytes
+        else:  # Adafactor keeps a row and a column of a matrix
+            rows, columns = tensor.shape[-2:]
+            checkpoint += tensor.nbytes * (rows + columns) // (rows * columns)
     if training.ema_decay is not None:  # an average keeps the latest value
         checkpoint += sum(tensor.nbytes for tensor in learning)
     whole = min(training.keep_last + 1, checkpoints)
@@ -223,45 +209,81 @@ def _require_disk(
     return {"checkpoint_bytes": checkpoint, "disk_bytes": most, "disk_free_bytes": free}
 
 
-def _state_bytes(parameter: nn.Parameter, optimizer: str) -> int:
-    """Return the size of the state of an optimizer for a parameter.
+@contextmanager
+def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, Config]]:
+    """Yield a new training in a temporary folder, which ends after `updates`.
 
-    Adam keeps two numbers for each number; Adafactor keeps a row and a column of a matrix.
+    The second value is its config with the end that was given.
     """
-    if optimizer == "adam":
-        return 2 * parameter.nbytes
-    if parameter.dim() < 2:
-        return parameter.nbytes
-    *_, rows, columns = parameter.shape
-    return parameter.nbytes * (rows + columns) // (rows * columns)
+    keep_freed_memory()
+    world = World(device_name=config.training.device)
+    corpora = read_corpora(config)
+    assert corpora.scan is not None, "the corpora of a new run are scanned"
+    corpus = measure_corpora(corpora.scan, config.data.max_tokens)
+    measure = partial(measure_speed, world=world)
+    settings, _ = choose_sizes(config, corpus, world.device, measure)
+    sized = with_settings(config, settings)
+    config = sized.changed(training=end_after(sized.training, updates))
+    with ExitStack() as stack:
+        folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
+        data = prepare(config, folder, corpora)
+        stack.callback(data.close)
+        trainer = Trainer(config, folder, data, world)
+        trainer.begin()
+        stack.enter_context(trainer.progress)
+        trainer.fit_batches()
+        yield trainer, sized
+
+
+def end_after(training: TrainingConfig, updates: int) -> TrainingConfig:
+    """Return settings that end after `updates`, without validation or checkpoint before."""
+    return training.changed(
+        max_updates=updates,
+        max_epochs=None,
+        patience=None,
+        validate_every=updates + 1,
+        checkpoint_every=None,
+        schedule="inverse_sqrt",  # others may refuse an end after their last update
+    )
+
+
+def time_updates(trainer: Trainer, updates: int, *, warmup: int) -> tuple[float, float]:
+    """Run `warmup` >= 1 updates and then `updates` that are timed, from the state of the training.
+
+    Return the time of the updates and the CPU time of all threads, in seconds.
+    """
+    state, began_at = trainer.state, list[tuple[float, float]]()
+    first = state.update + warmup
+
+    def start_clock(*_: object) -> None:
+        if state.update == first and not began_at:
+            synchronize(trainer.device)
+            began_at.append((time.perf_counter(), time.process_time()))
+
+    trainer.training = end_after(trainer.training, first + updates)
+    with trainer.learner.training_pass.register_forward_pre_hook(start_clock):
+        trainer.run_updates()
+        synchronize(trainer.device)
+    ((seconds, cpu_seconds),) = began_at
+    return time.perf_counter() - seconds, time.process_time() - cpu_seconds
 
 
 def probe_training(
-    trainer: Trainer, *, update_flops: NDArray[np.float64]
+    trainer: Trainer, *, update_tokens: NDArray[np.integer]
 ) -> tuple[int, dict[str, float]]:
     """Return the number of timed updates of a new training, and times in seconds.
 
-    They are of an `update` of mean work, a `validation` of the whole split and a `checkpoint`.
-    `update_flops` [U] are the operations of each update of the first epoch.
+    They are of an `update` of the mean size, a `validation` of the whole split and a `checkpoint`.
+    `update_tokens` [U] are the tokens of each update of the first epoch. The validation is
+    extrapolated from a sample of the split. Each translation gets the mean length of the
+    references: the output of an untrained model ends anywhere.
     """
     first, _ = time_updates(trainer, 1, warmup=1)
     updates = int(np.clip(PROBE_SECONDS / first, 1, MAX_UPDATES - 3))
     begin = trainer.state.update + 1
     seconds, _ = time_updates(trainer, updates, warmup=1)
-    flops = np.take(update_flops, np.arange(begin, begin + updates), mode="wrap").sum()
-    return updates, {
-        "update": seconds * float(update_flops.mean() / flops),
-        "validation": _time_validation(trainer),
-        "checkpoint": _time(trainer, trainer.save),
-    }
+    tokens = np.take(update_tokens, np.arange(begin, begin + updates), mode="wrap").sum()
 
-
-def _time_validation(trainer: Trainer) -> float:
-    """Return the time of a validation, extrapolated from a sample of the split.
-
-    Each translation gets the mean length of the references: the output of an untrained model ends
-    anywhere.
-    """
     data, decoding = trainer.data, trainer.validator.decoding
     lengths, batch_size = data.valid_lengths, decoding.sentences_at_once
     order = np.argsort(-lengths[:, SOURCE], kind="stable")
@@ -282,8 +304,12 @@ def _time_validation(trainer: Trainer) -> float:
         return logits
 
     with trainer.learner.model.output.register_forward_hook(forbid_eos):
-        seconds = _time(trainer, validator.run)
-    return seconds * float(target / lengths[sample, TARGET].sum())
+        validation = _time(trainer, validator.run)
+    return updates, {
+        "update": seconds * float(update_tokens.mean() / tokens),
+        "validation": validation * float(target / lengths[sample, TARGET].sum()),
+        "checkpoint": _time(trainer, trainer.save),
+    }
 
 
 def _time(trainer: Trainer, work: Callable[[], object]) -> float:
@@ -292,3 +318,9 @@ def _time(trainer: Trainer, work: Callable[[], object]) -> float:
     work()
     synchronize(trainer.device)
     return time.perf_counter() - began
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished its work; no-op on a CPU."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

@@ -1,1 +1,1 @@
-"""Recipes: a new config, a reproduced recipe, and ablations."""
+"""Recipes: a new config, and a reproduced recipe."""

@@ -3,18 +3,23 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter
 
 from mt.config.data import (
+    DataConfig,
     Direction,
+    HeldOutSource,
+    MixtureSource,
     PoSource,
     RecordSource,
     Source,
+    TextSource,
     TmxSource,
     TsvSource,
     XliffSource,
@@ -24,6 +29,7 @@ from mt.data.filters import is_blank, is_metadata, language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import TsvPairs, column_role, list_fields, open_source
+from mt.doctor.check import are_swapped
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home
 from mt.languages import base_language, describe_country, scripts_of
@@ -42,9 +48,6 @@ _SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 _HUB = re.compile(
     r"hub:(?P<name>[^/@:]+/[^/@:]+)(/(?P<subset>[^@:]+))?(@(?P<revision>[^:]*))?(:(?P<split>.+))?"
 )
-_HUB_FORM = "hub:OWNER/NAME[/SUBSET]@COMMIT[:SPLIT]"
-_COMMIT = re.compile("[0-9a-f]{40}")
-_LANGUAGE_SUFFIX = re.compile(r"(?:^|[._-])([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)$")
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _MARKUP_LINE = re.compile(r"\s*(?:<.*>|[\d:.,]+\s*-->.*)\s*")
 _SAMPLED = 1000
@@ -72,61 +75,126 @@ class DetectedCorpus:
         return list(islice(_open(self.section).pairs(), _SAMPLED))
 
 
+def detect_data(
+    train: Sequence[DetectedCorpus],
+    *,
+    valid: Sequence[DetectedCorpus],
+    tests: Sequence[DetectedCorpus],
+    source_language: str | None,
+    target_language: str | None,
+) -> DataConfig:
+    """Return the data of some corpora, with a held-out pair for validation if `valid` is empty.
+
+    Raises DataError unless languages and columns are clear.
+    """
+    for side, code in (("source", source_language), ("target", target_language)):
+        if code and (message := describe_country(code)):
+            raise DataError(f"--{side}-language {message}")
+        if code and not _CODE.fullmatch(code):
+            raise DataError(
+                f"--{side}-language {code}: write a language code such as `en`, `zh` or `pt-BR`"
+            )
+    if len(valid) > 1:
+        raise DataError(f"--valid {valid[1].description}: there is one validation split")
+    trained = {corpus.description for corpus in train}
+    for corpus in (*valid, *tests):
+        if corpus.description in trained:
+            raise DataError(f"{corpus.description}: is a training corpus as well")
+    given = source_language, target_language
+    train = [choose_columns(corpus, given) for corpus in train]
+    languages = detect_languages(train[0], *given)
+    valid = [choose_columns(corpus, languages) for corpus in valid]
+    tests = [choose_columns(corpus, languages) for corpus in tests]
+    _logger.info("languages: %s to %s", *languages)
+
+    def orient(corpus: DetectedCorpus) -> Source:
+        """Return the section with the sides of text files and columns in the direction."""
+        section, suffixes = corpus.section, corpus.suffixes
+        if isinstance(section, TextSource) and suffixes == languages[::-1]:
+            return section.changed(source=section.target, target=section.source)
+        if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
+            columns = section.columns[::-1]
+            _logger.info("%s: column %d is the source side", corpus.description, columns[0])
+            return section.changed(columns=columns)
+        for code, language in zip(suffixes, languages, strict=True):
+            if code and base_language(code) != base_language(language) and None in given:
+                raise DataError(
+                    f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
+                    f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
+                )
+        return make_section(corpus, languages)
+
+    def name(corpora: Sequence[DetectedCorpus], taken: Collection[str]) -> dict[str, Source]:
+        sections: dict[str, Source] = {}
+        for corpus in corpora:
+            stem = re.sub(r"[^A-Za-z0-9_-]+", "-", corpus.name).strip("-_") or "corpus"
+            names = (stem if index == 1 else f"{stem}-{index}" for index in count(1))
+            sections[next(n for n in names if n not in {*sections, *taken})] = orient(corpus)
+        return sections
+
+    if len(tests) == 1:
+        tests = [replace(tests[0], name="test")]
+    mixture = name(train, ())
+    return DataConfig(
+        source_language=languages[0],
+        target_language=languages[1],
+        train=MixtureSource(corpora=mixture) if len(mixture) > 1 else mixture.popitem()[1],
+        valid=orient(valid[0]) if valid else HeldOutSource(held_out=1),
+        tests={**name(tests, {"train", "valid"})},
+    )
+
+
 def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
     """Return the corpora at some locations: files, folders, URLs, datasets of the hub.
 
     Text files form pairs in their order. Raises DataError for a missing file, for a text file
-    without its other side, and for a dataset without a commit.
+    without its other side or of markup, and for a dataset without a commit.
     """
     corpora: list[DetectedCorpus] = []
     sides: list[str] = []
     for location in locations:
-        if single := _detect_single(location):
-            corpora.append(single)
-            continue
-        _check_existing(location)
-        _require_sentences(location)
-        sides.append(location)
-        if len(sides) == 2:
+        path, bare = expand_home(location), _strip_compression(location)
+        place, left, right = location, None, None
+        if location.startswith("hub:"):
+            parts = _HUB.fullmatch(location)
+            if parts is None or not re.fullmatch("[0-9a-f]{40}", parts["revision"] or ""):
+                raise DataError(
+                    f"{location}: write a dataset of the hub as hub:OWNER/NAME[/SUBSET]@COMMIT"
+                    "[:SPLIT]; name a commit, 40 hexadecimal digits, so that the config always "
+                    "reads the same rows"
+                )
+            keys = {"format": "hub"} | {
+                key: part for key, part in parts.groupdict().items() if part
+            }
+            name = parts["name"].partition("/")[2]
+        elif kind := _FORMATS.get(bare.suffix.lower(), "folder" if path.is_dir() else ""):
+            if kind != "folder" and "://" not in location:
+                require_unpacked(path)
+            keys = {"format": kind, "path": location}
+            name = path.resolve().name if kind == "folder" else bare.stem
+        else:
+            if "://" not in location:
+                lines = [*islice(LineReader(require_unpacked(path)), _SAMPLED)]
+                marked = sum(_MARKUP_LINE.fullmatch(line) is not None for line in lines)
+                if marked > sum(map(bool, map(str.strip, lines))) / 4:
+                    raise DataError(
+                        f"{location}: its lines are markup or times, as of XML and of subtitles; a "
+                        "side of a corpus is plain text, one sentence a line"
+                    )
+            sides.append(location)
+            if len(sides) < 2:
+                continue
             (name, left), (_, right) = map(_split_language, sides)
-            section = _validate_section(source=sides[0], target=sides[1])
-            corpora.append(DetectedCorpus(section, name, " and ".join(sides), (left, right)))
-            sides = []
+            keys = {"source": sides[0], "target": sides[1]}
+            place, sides = " and ".join(sides), []
+        section = _SOURCE.validate_python(keys)
+        corpora.append(DetectedCorpus(section, name, place, (left, right)))
     if sides:
         raise DataError(
             f"{sides[0]}: a text file is one side of a corpus: name the file with the other side "
             f"next to it; a corpus in one file ends in {listed(_FORMATS)}"
         )
     return corpora
-
-
-def _detect_single(location: str) -> DetectedCorpus | None:
-    """Return the corpus of a single file, folder or dataset; None for a text file."""
-    if location.startswith("hub:"):
-        parts = _HUB.fullmatch(location)
-        if parts is None or not _COMMIT.fullmatch(parts["revision"] or ""):
-            raise DataError(
-                f"{location}: write a dataset of the hub as {_HUB_FORM}; name a commit, 40 "
-                "hexadecimal digits, so that the config always reads the same rows"
-            )
-        keys = {key: value for key, value in parts.groupdict().items() if value is not None}
-        return DetectedCorpus(
-            _validate_section(format="hub", **keys), parts["name"].partition("/")[2], location
-        )
-    bare = _strip_compression(location)
-    if kind := _FORMATS.get(bare.suffix.lower()):
-        _check_existing(location)
-        return DetectedCorpus(_validate_section(format=kind, path=location), bare.stem, location)
-    folder = expand_home(location)
-    if folder.is_dir():
-        return DetectedCorpus(
-            _validate_section(format="folder", path=location), folder.resolve().name, location
-        )
-    return None
-
-
-def _validate_section(**keys: str) -> Source:
-    return _SOURCE.validate_python(keys)
 
 
 def _strip_compression(location: str) -> PurePosixPath:
@@ -136,31 +204,12 @@ def _strip_compression(location: str) -> PurePosixPath:
 
 def _split_language(location: str) -> tuple[str, str | None]:
     """Return the name of a text file without suffixes, and the language that it ends with."""
-    path = _strip_compression(location)
-    name = path.name.removesuffix(".txt")
-    suffix = _LANGUAGE_SUFFIX.search(name)
+    name = _strip_compression(location).name.removesuffix(".txt")
+    suffix = re.search(r"(?:^|[._-])([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)$", name)
     code = suffix[1].replace("_", "-") if suffix else ""
     if suffix and scripts_of(code):
         return name[: suffix.start()] or Path(location).resolve().parent.name, code
     return PurePosixPath(name).stem, None
-
-
-def _check_existing(location: str) -> None:
-    if "://" not in location:
-        require_unpacked(expand_home(location))
-
-
-def _require_sentences(location: str) -> None:
-    """Raise DataError for a file whose lines are markup, or in part times, as of subtitles."""
-    path = expand_home(location)
-    if "://" in location or not path.is_file():
-        return
-    lines = [line for line in islice(LineReader(path), _SAMPLED) if line.strip()]
-    if sum(_MARKUP_LINE.fullmatch(line) is not None for line in lines) > len(lines) / 4:
-        raise DataError(
-            f"{location}: its lines are markup or times, as of XML and of subtitles; a side of a "
-            "corpus is plain text, one sentence a line"
-        )
 
 
 def detect_languages(
@@ -172,15 +221,27 @@ def detect_languages(
     from the marks of formats that have them, or else from the text, by py3langid. Raises DataError
     if a language remains unknown, or both are the same.
     """
-    if isinstance(corpus.section, TmxSource | RecordSource):
-        languages = _choose_direction(corpus, _list_marked_languages(corpus), source, target)
-    elif isinstance(corpus.section, XliffSource | PoSource):
-        marked = [*_list_marked_languages(corpus), "", ""]
+    section, languages = corpus.section, (source, target)
+    if isinstance(section, TmxSource | RecordSource):
+        languages = _choose_direction(corpus, source, target)
+    elif isinstance(section, XliffSource | PoSource):
+        marked = [*_list_marked_languages(section), "", ""]
         languages = source or marked[0], target or marked[1]
     else:
         languages = source or corpus.suffixes[0], target or corpus.suffixes[1]
         if None in languages:
-            languages = _identify(corpus, languages)
+            pairs = corpus.first_pairs()
+            try:
+                languages = (
+                    languages[0] or language_of([pair.source for pair in pairs]),
+                    languages[1] or language_of([pair.target for pair in pairs]),
+                )
+            except DataError:
+                raise DataError(
+                    f"{corpus.description}: the names of the files give no languages; give "
+                    "--source-language and --target-language, or install the package that "
+                    f"identifies them: {install_hint('langid')}"
+                ) from None
     first, second = languages
     for message in filter(None, map(describe_country, filter(None, languages))):
         raise DataError(f"{corpus.description} marks a language with a wrong code: {message}")
@@ -209,7 +270,13 @@ def choose_columns(
     section, suffixes = corpus.section, corpus.suffixes
     if not isinstance(section, TsvSource):
         return corpus
-    names, columns = _read_columns(section)
+    opened = _open(section)
+    assert isinstance(opened, TsvPairs)
+    rows = [*islice(opened.rows(), _SAMPLED)]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    first, *rest = [cells[:width] for cells in rows if len(cells) >= width] or [[]]
+    columns = [*zip(*(rest or [first]), strict=True)]  # a single row is no header
+    names = [name.strip().lower() for name in first]
     texts = [index for index, cells in enumerate(columns) if _are_texts(cells)]
     codes = {
         n: names[n] for n in texts if _is_code(names[n]) and not any(map(_is_code, columns[n]))
@@ -220,9 +287,16 @@ def choose_columns(
         chosen = _match_languages(codes, languages)
         suffixes = (codes[chosen[0]], codes[chosen[1]]) if chosen else suffixes
     if len(chosen) < 2:
-        chosen = _find_varied({n: columns[n] for n in texts})
+        # Kinds, names and licences have few beginnings.
+        counts = {n: len({cell[:_BEGINNING] for cell in columns[n]}) for n in texts}
+        varied = [n for n in texts if counts[n] > _FEW * max(counts.values())]
+        chosen = varied if len(varied) > 1 else texts
     if len(chosen) > 2:
-        chosen = _match_languages({n: _guess_language(columns[n]) for n in chosen}, languages)
+        labels: dict[int, str | None] = dict.fromkeys(chosen)
+        with suppress(DataError):  # without the identifier
+            for n in chosen:
+                labels[n] = language_of([cell for cell in columns[n] if not is_blank(cell)])
+        chosen = _match_languages(labels, languages)
     samples = (next(filter(str.strip, cells), "")[:_SHOWN] for cells in columns)
     shown = ", ".join(f"{index}: `{sample}`" for index, sample in enumerate(samples)) or "empty"
     if len(texts) < 2:
@@ -238,45 +312,14 @@ def choose_columns(
     return replace(corpus, section=section, suffixes=suffixes)
 
 
-def _read_columns(section: TsvSource) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the cells of the first line in lower case, and the columns of the first rows below.
-
-    Rows that are shorter than most are left out. A single row is also that below.
-    """
-    pairs = _open(section)
-    assert isinstance(pairs, TsvPairs)
-    rows = [*islice(pairs.rows(), _SAMPLED)]
-    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
-    names, *others = [cells[:width] for cells in rows if len(cells) >= width] or [[]]
-    columns = [*zip(*(others or [names]), strict=True)]
-    return [name.strip().lower() for name in names], columns
-
-
 def _is_code(cell: str) -> bool:
     return _CODE.fullmatch(cell) is not None and bool(scripts_of(cell))
-
-
-def _find_varied(columns: Mapping[int, Sequence[str]]) -> list[int]:
-    """Return the columns of about as many beginnings as the most varied one, or else all columns.
-
-    The others are kinds, names and licences.
-    """
-    counts = {n: len({cell[:_BEGINNING] for cell in cells}) for n, cells in columns.items()}
-    varied = [n for n, count in counts.items() if count > _FEW * max(counts.values())]
-    return varied if len(varied) > 1 else [*columns]
 
 
 def _are_texts(cells: Sequence[str]) -> bool:
     """Return True if most cells that are not blank are texts."""
     filled = [cell for cell in cells if not is_blank(cell)]
     return 2 * sum(map(is_metadata, filled)) < len(filled)
-
-
-def _guess_language(cells: Sequence[str]) -> str | None:
-    try:
-        return language_of([cell for cell in cells if not is_blank(cell)])
-    except DataError:
-        return None
 
 
 def _match_languages(
@@ -290,42 +333,33 @@ def _match_languages(
     for column, label in labels.items():
         if label:
             firsts.setdefault(base_language(label), column)
-    found = [firsts.get(base_language(code)) if code else None for code in languages]
-    if None not in found:
-        return [column for column in found if column is not None]
-    others = [column for column in firsts.values() if column not in found]
-    if len(others) < found.count(None):
-        others = [n for n, label in labels.items() if label is None]
-    if len(others) != found.count(None):
+    matching = [firsts.get(base_language(code)) if code else None for code in languages]
+    if None not in matching:
+        return [column for column in matching if column is not None]
+    remaining = [column for column in firsts.values() if column not in matching]
+    if len(remaining) < matching.count(None):
+        remaining = [n for n, label in labels.items() if label is None]
+    if len(remaining) != matching.count(None):
         return []
-    return [others.pop(0) if column is None else column for column in found]
-
-
-def check_code(option: str, code: str | None) -> None:
-    """Raise DataError unless the value of an option is a well-formed language code or None."""
-    if code is None:
-        return
-    if message := describe_country(code):
-        raise DataError(f"{option} {message}")
-    if not _CODE.fullmatch(code):
-        raise DataError(f"{option} {code}: write a language code such as `en`, `zh` or `pt-BR`")
+    return [remaining.pop(0) if column is None else column for column in matching]
 
 
 def _choose_direction(
-    corpus: DetectedCorpus, marked: Sequence[str], source: str | None, target: str | None
+    corpus: DetectedCorpus, source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
     """Return the direction between marked languages, which have no order."""
-    for option, code in (("--source-language", source), ("--target-language", target)):
+    marked = _list_marked_languages(corpus.section)
+    for side, code in (("source", source), ("target", target)):
         if code and marked and {code, code.partition("-")[0]}.isdisjoint(marked):
-            near = did_you_mean(code, marked)
             raise DataError(
-                f"{option} {code}: {corpus.description} has texts in {listed(marked)}{near}"
+                f"--{side}-language {code}: {corpus.description} has texts in {listed(marked)}"
+                f"{did_you_mean(code, marked)}"
             )
     if source and target:
         return source, target
-    others = [code for code in marked if code not in {source, target}]
-    if len(others) == 1 and (source or target):
-        return source or others[0], target or others[0]
+    remaining = [code for code in marked if code not in {source, target}]
+    if len(remaining) == 1 and (source or target):
+        return source or remaining[0], target or remaining[0]
     there = f"has texts in {listed(marked)}" if marked else "does not name its languages"
     raise DataError(
         f"{corpus.description}: {there}; choose the direction with --source-language and "
@@ -333,9 +367,8 @@ def _choose_direction(
     )
 
 
-def _list_marked_languages(corpus: DetectedCorpus) -> list[str]:
+def _list_marked_languages(section: Source) -> list[str]:
     """Return the languages that a format marks, those of most units first."""
-    section = corpus.section
     if isinstance(section, RecordSource):
         return [*_find_language_fields(section)]
     assert isinstance(section, TmxSource | XliffSource | PoSource)
@@ -353,18 +386,12 @@ def _find_language_fields(section: Source) -> dict[str, str]:
     names = list_fields(_open(section))
     nested = {name.removeprefix("translation."): name for name in names if "translation." in name}
     known = {code: name for code, name in nested.items() if _CODE.fullmatch(code)}
-    known = known or {
-        code: code for code in names if _is_code(code) and _holds_texts(section, code)
-    }
+    for code in () if known else filter(_is_code, names):
+        pairs = _open(section.changed(columns=(code, code))).pairs()
+        with suppress(DataError):  # of numbers
+            if _are_texts([pair.source for pair in islice(pairs, _SAMPLED)]):
+                known[code] = code
     return {code: name for code, name in known.items() if code != "id" or len(known) == 2}
-
-
-def _holds_texts(section: Source, field: str) -> bool:
-    pairs = _open(section.changed(columns=(field, field))).pairs()
-    try:
-        return _are_texts([pair.source for pair in islice(pairs, _SAMPLED)])
-    except DataError:
-        return False
 
 
 def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
@@ -389,21 +416,6 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
     if columns == tuple(f"translation.{language}" for language in languages):
         return section
     return section.changed(columns=columns)
-
-
-def _identify(
-    corpus: DetectedCorpus, known: tuple[str | None, str | None]
-) -> tuple[str | None, str | None]:
-    pairs = corpus.first_pairs()
-    sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    try:
-        return known[0] or language_of(sides[0]), known[1] or language_of(sides[1])
-    except DataError:
-        raise DataError(
-            f"{corpus.description}: the names of the files give no languages; give "
-            "--source-language and --target-language, or install the package that identifies "
-            f"them: {install_hint('langid')}"
-        ) from None
 
 
 def _open(section: Source) -> PairSource:

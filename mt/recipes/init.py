@@ -6,14 +6,13 @@ written as explicit keys with their reasons.
 
 import logging
 import math
-import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
@@ -24,13 +23,10 @@ from pydantic import ValidationError
 
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
-from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource, TsvSource
-from mt.config.loading import dump_yaml, open_keys
-from mt.config.yaml_reader import parse_value
-from mt.data.batches import plan_updates
-from mt.data.filters import DUPLICATES, SeenTexts, normalized
-from mt.data.pairs import SentencePair
-from mt.data.sources import open_source
+from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
+from mt.config.loading import dump_yaml, parse_value
+from mt.data.filters import DUPLICATES, hash_text, normalized
+from mt.data.pairs import EvenSample, SentencePair
 from mt.data.splits import (
     CorpusScan,
     HeldOutPairs,
@@ -39,26 +35,17 @@ from mt.data.splits import (
     open_training_corpora,
     scan_corpora,
 )
-from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
+from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
 from mt.doctor.findings import KINDS, CorpusReport, find_reasons
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
-from mt.languages import base_language
 from mt.model.device import select_device
-from mt.recipes.detection import (
-    DetectedCorpus,
-    check_code,
-    choose_columns,
-    detect_corpora,
-    detect_languages,
-    make_section,
-)
-from mt.training.automatic import CorpusStatistics, Forecast, measure_corpora
+from mt.recipes.detection import detect_corpora, detect_data
+from mt.training.automatic import Forecast, measure_corpora
 from mt.training.distributed import World
-from mt.training.loader import heaviest
 from mt.training.resolve import Setting, Settings, choose_sizes, with_settings
-from mt.training.resources import estimate_memory, measure_speed
+from mt.training.resources import measure_speed
 from mt.training.setup import count_parameters
 
 _MIN_PAIRS = 500
@@ -68,7 +55,7 @@ MAX_CHECKED = 100_000
 """Pairs of a sample to check; checking takes 150 to 250 microseconds a pair."""
 _BLOCK_PAIRS = 1000
 """Consecutive pairs in the sample; sides out of step show only between neighbouring lines."""
-_MAX_WARNINGS = 5
+_MAX_WARNINGS = 8
 _WIDTH = 100
 _logger = logging.getLogger(__name__)
 _AUGMENTATION = "typos, missing marks and the like in other pairs of each epoch"
@@ -106,33 +93,46 @@ def write_new_config(request: Request) -> Path:
     Languages, faults of the corpora and the expected cost are logged. Raises UserError for a
     request that gives no config which can be trained, before anything is written.
     """
-    check_code("--source-language", request.source_language)
-    check_code("--target-language", request.target_language)
-    try:
-        TrainingConfig(budget=request.budget)
-    except ValidationError:
-        raise ConfigError(
-            f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
-        ) from None
+    sections: dict[str, Any] = {}
+    if request.budget:
+        try:
+            sections["training"] = TrainingConfig(budget=request.budget)
+        except ValidationError:
+            raise ConfigError(
+                f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
+            ) from None
     train = detect_corpora(request.train)
+    data = detect_data(
+        train,
+        valid=detect_corpora(request.valid),
+        tests=detect_corpora(request.test),
+        source_language=request.source_language,
+        target_language=request.target_language,
+    )
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
-    data = _make_data(request, train)
     scan = _scan(data)
-    data = _hold_out(data, scan, request)
-    with _open_sample(data, scan.corpora.pairs) as checked:
+    data = _hold_out(data, scan)
+    with _open_sample(data, scan) as checked:
         report = check_corpora(checked)
-        cleaning = _choose_cleaning(report, scan)
-        _try_to_hold_out(data.changed(cleaning=cleaning), checked.changed(cleaning=cleaning))
-    is_sample = checked is not data
-    data = data.changed(cleaning=cleaning)
-    _log_findings(report, data, output, scan, is_sample=is_sample)
-    sections: dict[str, Any] = {"data": data}
-    if request.budget:
-        sections["training"] = TrainingConfig(budget=request.budget)
-    config = Config(**sections)
+        cleaning = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
+        # A sample shows few of the duplicates and overlaps.
+        cleaning |= {"duplicates": "pair"} if scan.repeated else {}
+        cleaning |= {"overlap": "normalized"} if scan.overlaps else {}
+        data, checked = (
+            each.changed(cleaning=CleaningConfig.model_validate(cleaning))
+            for each in (data, checked)
+        )
+        try:
+            for split in open_splits(checked).values():
+                if isinstance(split.source, HeldOutPairs):
+                    split.source.checksums()
+        except DataError as error:
+            raise DataError(f"{error}; give splits with --valid and --test") from None
+    _log_findings(report, data, output, scan)
+    config = Config(data=data, **sections)
     device = select_device(config.training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
@@ -148,8 +148,8 @@ def write_new_config(request: Request) -> Path:
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
             settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
         config = config.changed(data=data.changed(augmentation=augmentation))
-    _log_cost(with_settings(config, settings), corpus, forecast, device)
-    comments = _explain_cleaning(data, report, scan, is_sample=is_sample)
+    _log_cost(with_settings(config, settings), forecast, passes, device)
+    comments = _explain_cleaning(data, report, scan)
     offers_terms = passes >= AUGMENTED_PASSES
     write_text(output, _format_config(config, settings, comments, offers_terms=offers_terms))
     run = shlex.quote(str(Path("runs") / output.stem))
@@ -163,220 +163,144 @@ def write_new_config(request: Request) -> Path:
     return output
 
 
-def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
-    """Return the data of the files of a request, without held-out splits."""
-    valid, tests = detect_corpora(request.valid), detect_corpora(request.test)
-    if len(valid) > 1:
-        raise DataError(f"--valid {valid[1].description}: there is one validation split")
-    trained = {corpus.description for corpus in train}
-    for corpus in (*valid, *tests):
-        if corpus.description in trained:
-            raise DataError(f"{corpus.description}: is a training corpus as well")
-    source, target = request.source_language, request.target_language
-    train = [choose_columns(corpus, (source, target)) for corpus in train]
-    languages = detect_languages(train[0], source, target)
-    valid, tests = (
-        [choose_columns(corpus, languages) for corpus in corpora] for corpora in (valid, tests)
-    )
-    is_given = bool(source and target)
-    evidence = ""
-    if (
-        not is_given
-        and isinstance(train[0].section, TextSource | TsvSource)
-        and None in train[0].suffixes
-    ):
-        evidence = ", identified by the text; --source-language and --target-language set others"
-    _logger.info("languages: %s to %s%s", *languages, evidence)
-
-    def orient(corpus: DetectedCorpus) -> Source:
-        """Return the section with the sides of text files and columns in the direction."""
-        section, suffixes = corpus.section, corpus.suffixes
-        if isinstance(section, TextSource) and suffixes == languages[::-1]:
-            return section.changed(source=section.target, target=section.source)
-        if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
-            columns = section.columns[::-1]
-            _logger.info("%s: column %d is the source side", corpus.description, columns[0])
-            return section.changed(columns=columns)
-        for code, language in zip(suffixes, languages, strict=True):
-            if code and base_language(code) != base_language(language) and not is_given:
-                raise DataError(
-                    f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
-                    f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
-                )
-        return make_section(corpus, languages)
-
-    names = ["test"] if len(tests) == 1 else _make_names(tests, taken={"train", "valid"})
-    sections = [orient(corpus) for corpus in train]
-    only, *others = sections
-    mixture = dict(zip(_make_names(train), sections, strict=True))
-    return DataConfig(
-        source_language=languages[0],
-        target_language=languages[1],
-        train=MixtureSource(corpora=mixture) if others else only,
-        valid=orient(valid[0]) if valid else HeldOutSource(held_out=1),
-        tests={name: orient(corpus) for name, corpus in zip(names, tests, strict=True)},
-    )
-
-
-def _make_names(corpora: Sequence[DetectedCorpus], *, taken: Collection[str] = ()) -> list[str]:
-    names: list[str] = []
-    for corpus in corpora:
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", corpus.name).strip("-_") or "corpus"
-        candidates = (name if index == 1 else f"{name}-{index}" for index in count(1))
-        names.append(next(new for new in candidates if new not in {*names, *taken}))
-    return names
-
-
 @dataclass(frozen=True)
 class _Scan:
-    """Counts of all training pairs."""
+    """Facts from one reading of all training pairs."""
 
+    description: str
+    """Files or names of the training corpora."""
     corpora: CorpusScan
     distinct: int
     """Pairs without repetitions within a corpus."""
     overlaps: Mapping[str, tuple[int, int]]
     """Pairs with a text that is also in a training corpus, and all pairs, of each given split."""
+    blocks: Mapping[str, Sequence[list[SentencePair]]]
+    """Sample of each corpus, by key: consecutive pairs, evenly spread."""
 
     @property
     def repeated(self) -> int:
         """Pairs that occur before in their corpus."""
         return self.corpora.pairs - self.distinct
 
+    @property
+    def is_sampled(self) -> bool:
+        """True if there are too many pairs to check all of them."""
+        return self.corpora.pairs > MAX_CHECKED
+
 
 def _scan(data: DataConfig) -> _Scan:
-    """Read the given splits and the training corpora.
+    """Read the given splits and the training corpora once each.
 
     Raises DataError if a corpus is unreadable, or its sides differ.
     """
-    corpora = open_training_corpora(data)
-    seen = {corpus.key: SeenTexts() for corpus in corpora}
+
+    def normalize(pair: SentencePair) -> tuple[str, str]:
+        return normalized(pair.source), normalized(pair.target)
+
     splits = {
-        name: [_normalize(pair) for pair in open_split(data, name).pairs()]
+        name: [*map(normalize, open_split(data, name).pairs())]
         for name in data.split_names()
         if not isinstance(data.split(name), HeldOutSource)
     }
     wanted = {text for pairs in splits.values() for texts in pairs for text in texts if text}
     common = set[str]()
+    # The number of pairs to hold out is not known yet.
+    corpora = [
+        replace(corpus, cleaning=replace(corpus.cleaning, held_out=()))
+        for corpus in open_training_corpora(data)
+    ]
+    seen = {corpus.key: set[int]() for corpus in corpora}
+    most = max(2, MAX_CHECKED // _BLOCK_PAIRS)
+    samples = {corpus.key: EvenSample[list[SentencePair]](most) for corpus in corpora}
 
-    def watch(texts: SeenTexts, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
-        for pair in pairs:
-            texts.add(DUPLICATES["pair"](pair))
+    def watch(key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
+        while block := list(islice(pairs, _BLOCK_PAIRS)):
+            samples[key].add([block])
+            seen[key].update(hash_text(DUPLICATES["pair"](pair)) for pair in block)
             if wanted:
-                common.update(wanted.intersection(_normalize(pair)))
-            yield pair
+                common.update(wanted.intersection(chain.from_iterable(map(normalize, block))))
+            yield from block
 
-    watchers = {key: partial(watch, texts) for key, texts in seen.items()}
-    scan = scan_corpora(corpora, watchers=watchers)
-    overlaps = {
-        name: (sum(not common.isdisjoint(texts) for texts in pairs), len(pairs))
-        for name, pairs in splits.items()
-    }
-    return _Scan(scan, sum(map(len, seen.values())), overlaps)
+    scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in seen})
+    every = max(1, math.ceil(sum(len(sample.items) for sample in samples.values()) / most))
+    return _Scan(
+        ", ".join(corpus.source.description for corpus in corpora),
+        scan,
+        distinct=sum(map(len, seen.values())),
+        overlaps={
+            name: (sum(not common.isdisjoint(texts) for texts in pairs), len(pairs))
+            for name, pairs in splits.items()
+        },
+        blocks={key: sample.items[::every] for key, sample in samples.items()},
+    )
 
 
-def _normalize(pair: SentencePair) -> tuple[str, str]:
-    return normalized(pair.source), normalized(pair.target)
-
-
-def _hold_out(data: DataConfig, scan: _Scan, request: Request) -> DataConfig:
+def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
     """Return the data with held-out splits in place of those that are not given.
 
     Raises DataError if there are too few pairs.
     """
-    pairs, distinct = scan.corpora.pairs, scan.distinct
-    missing = [name for name in ("valid", "test") if not getattr(request, name)]
-    least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
-    if distinct < least:
-        why = ", because validation and test pairs are held out of them" if missing else ""
-        corpora = ", ".join(c.source.description for c in open_training_corpora(data))
-        raise DataError(
-            f"{corpora}: {distinct:,} different pairs are too few; at least {least} are needed{why}"
-        )
     # 1 % of the pairs, 1,000 to 2,000, at most 2.5 %.
-    held_out = min(max(distinct // 100, 1000), 2000, distinct // 40)
-    split = HeldOutSource(held_out=held_out)
-    changed: dict[str, Any] = {"valid": split} if "valid" in missing else {}
-    changed |= {"tests": {"test": split}} if "test" in missing else {}
-    left = f"; {held_out:,} are held out for {' and as many for '.join(missing)}"
-    _logger.info("training pairs: %s%s", f"{pairs:,}", left if missing else "")
+    held_out = min(max(scan.distinct // 100, 1000), 2000, scan.distinct // 40)
+    split = HeldOutSource(held_out=max(held_out, 1))
+    changed: dict[str, Any] = {}
+    if isinstance(data.valid, HeldOutSource):
+        changed["valid"] = split
+    if not data.tests:
+        changed["tests"] = {"test": split}
+    least = _MIN_PAIRS if changed else _MIN_PAIRS_WITH_SPLITS
+    if scan.distinct < least:
+        why = ", because validation and test pairs are held out of them" if changed else ""
+        raise DataError(
+            f"{scan.description}: {scan.distinct:,} different pairs are too few; at least {least} "
+            f"are needed{why}"
+        )
+    names = " and as many for ".join(key.removesuffix("s") for key in changed)
+    left = f"; {held_out:,} are held out for {names}" if changed else ""
+    _logger.info("training pairs: %s%s", f"{scan.corpora.pairs:,}", left)
     return data.changed(**changed)
 
 
 @contextmanager
-def _open_sample(data: DataConfig, pairs: int) -> Iterator[DataConfig]:
+def _open_sample(data: DataConfig, scan: _Scan) -> Iterator[DataConfig]:
     """Yield the data to check: the same, or with a sample of large training corpora."""
-    every = math.ceil(pairs / MAX_CHECKED)
-    if every == 1:
+    if not scan.is_sampled:
         yield data
         return
     with TemporaryDirectory(prefix="mt-init-") as folder:
-        samples: list[Source] = [
-            _write_sample(section, data, Path(folder) / str(index), every=every)
-            for index, section in enumerate(data.train_corpora().values())
-        ]
+        samples: list[Source] = []
+        for index, blocks in enumerate(scan.blocks.values()):
+            source, target = (Path(folder) / f"{index}.{side}" for side in ("source", "target"))
+            pairs = [pair for block in blocks for pair in block]
+            write_text(source, "".join(f"{pair.source}\n" for pair in pairs))
+            write_text(target, "".join(f"{pair.target}\n" for pair in pairs))
+            samples.append(TextSource(source=str(source), target=str(target)))
         train: Source | MixtureSource = samples[0]
         if isinstance(data.train, MixtureSource):
             train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
         yield data.changed(train=train)
 
 
-def _try_to_hold_out(data: DataConfig, sample: DataConfig) -> None:
-    """Choose the held-out splits from a sample, or else from all pairs; raise DataError if none."""
-    try:
-        for split in open_splits(sample).values():
-            if isinstance(split.source, HeldOutPairs):
-                split.source.checksums()
-    except DataError as error:
-        if sample == data:
-            raise DataError(f"{error}; give splits with --valid and --test") from None
-        _try_to_hold_out(data, data)
-
-
-def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> TextSource:
-    source, target = stem.with_suffix(".source"), stem.with_suffix(".target")
-    with source.open("w", encoding="utf-8") as left, target.open("w", encoding="utf-8") as right:
-        for index, pair in enumerate(open_source(section, data.direction_of(section)).pairs()):
-            if index // _BLOCK_PAIRS % every == 0:
-                left.write(f"{pair.source}\n")
-                right.write(f"{pair.target}\n")
-    return TextSource(source=str(source), target=str(target))
-
-
-def _choose_cleaning(report: CorpusReport, scan: _Scan) -> CleaningConfig:
-    """Return the advised cleaning; a sample shows few of the duplicates and overlaps."""
-    advised = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
-    if scan.repeated:
-        advised["duplicates"] = "pair"
-    if scan.overlaps:
-        advised["overlap"] = "normalized"
-    return CleaningConfig.model_validate(advised)
-
-
-def _log_findings(
-    report: CorpusReport, data: DataConfig, output: Path, scan: _Scan, *, is_sample: bool
-) -> None:
+def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _Scan) -> None:
     """Log the worst warnings of the check, and notes on checks that were skipped."""
     for name, (shared, pairs) in scan.overlaps.items():
         if shared:
             _logger.info(
-                "%s: %s of all %s pairs have a text that is also in the training corpora; "
+                "%s: %d of all %d pairs have a text that is also in the training corpora; "
                 "`overlap: normalized` leaves it out of training",
-                name,
-                f"{shared:,}",
-                f"{pairs:,}",
+                *(name, shared, pairs),
             )
     held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
     splits = [split for split in report.splits if split.name not in held_out]
     train = [split for split in splits if split.name in data.train_corpora()]
-    if is_sample:
+    if scan.is_sampled:
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
     rows = [
         (split.name, row)
         for split in splits
         for row in make_rows(f for f in split.findings if f.other not in data.train_corpora())
     ]
-    trained = [row for row in rows if row[0] in data.train_corpora()]
-    for name, row in [*trained[:_MAX_WARNINGS], *rows[len(trained) :]]:
+    for name, row in rows[:_MAX_WARNINGS]:
         _logger.info(
             "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
         )
@@ -391,10 +315,8 @@ def _log_findings(
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _log_cost(
-    config: Config, corpus: CorpusStatistics, forecast: Forecast, device: torch.device
-) -> None:
-    model, passes = config.model, forecast.tokens / corpus.target_tokens
+def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.device) -> None:
+    model = config.model
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
         model.encoder_layers,
@@ -407,23 +329,15 @@ def _log_cost(
             "  `mt export --to huggingface` needs `model.positional: sinusoidal` and "
             "`model.feed_forward: relu`, to be set before training"
         )
-    expected = f"until validation BLEU stops improving, in about {_format_time(forecast.seconds)}"
-    expected += ", or earlier or later"
-    memory = ""
-    if device.type == "cpu":
-        training, lengths = config.training, corpus.lengths
-        plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
-        batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
-        size = config.tokenizer.vocabulary_size
-        needed = estimate_memory(config.model, training, lengths[batch], vocabularies=(size, size))
-        memory = f", {needed / 2**30:.1f} GiB"
+    minutes = max(1, round(forecast.seconds / 60))
+    time = f"{minutes} minutes" if minutes < 90 else f"{forecast.seconds / 3600:.1f} hours"
+    expected = f"until validation BLEU stops improving, in about {time}, or earlier or later"
     _logger.info(
-        "training on %s: %s; about %s updates, %s passes over the corpus%s",
+        "training on %s: %s; about %s updates, %s passes over the corpus",
         device.type,
         config.training.budget or expected,
         f"{forecast.updates:,.0f}",
         f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
-        memory,
     )
     if passes < 1:
         _logger.warning(
@@ -433,18 +347,10 @@ def _log_cost(
         )
 
 
-def _format_time(seconds: float) -> str:
-    """Return a time in minutes, or in hours from 90 minutes on."""
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} minutes" if minutes < 90 else f"{seconds / 3600:.1f} hours"
-
-
-def _explain_cleaning(
-    data: DataConfig, report: CorpusReport, scan: _Scan, *, is_sample: bool
-) -> dict[str, str]:
+def _explain_cleaning(data: DataConfig, report: CorpusReport, scan: _Scan) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
     train = [split for split in report.splits if split.name in data.train_corpora()]
-    of = f" of {sum(split.pairs for split in train):,} checked" if is_sample else ""
+    of = f" of {sum(split.pairs for split in train):,} checked" if scan.is_sampled else ""
     comments = {}
     for key in data.cleaning.model_dump(exclude_defaults=True):
         if key == "duplicates":
@@ -464,7 +370,6 @@ def _format_config(
     config: Config, settings: Settings, comments: Mapping[str, str], *, offers_terms: bool
 ) -> str:
     """Return the config with settings as YAML; comments give the reasons."""
-    open_ = open_keys(with_settings(config, settings))
     data = config.data.model_dump(mode="json", exclude_defaults=True)
     cleaning = data.pop("cleaning", {})
     lines = [
@@ -477,28 +382,18 @@ def _format_config(
     if cleaning:
         lines += ["  cleaning:", *_format_entries(cleaning, comments, indent=4)]
     for name, section in config:
-        if name != "data" and isinstance(section, Section):
-            lines += _format_section(name, section, settings, open_)
+        if name == "data" or not isinstance(section, Section):
+            continue
+        values, reasons = {}, {}
+        for key in type(section).model_fields:
+            setting = settings.get(f"{name}.{key}")
+            if setting is not None:
+                values[key], reasons[key] = setting.value, setting.reason
+            elif key in section.model_fields_set:
+                values[key] = getattr(section, key)
+        if values:
+            lines += [f"{name}:", *_format_entries(values, reasons, indent=2)]
     return "\n".join(lines) + "\n"
-
-
-def _format_section(
-    name: str, section: Section, settings: Settings, open_: Sequence[str]
-) -> Iterator[str]:
-    values, reasons, later = {}, {}, []
-    for key in type(section).model_fields:
-        setting = settings.get(f"{name}.{key}")
-        if setting is not None:
-            values[key], reasons[key] = setting.value, setting.reason
-        elif key in section.model_fields_set:
-            values[key] = getattr(section, key)
-        elif name == "training" and f"{name}.{key}" in open_:
-            later.append(key)
-    if values:
-        yield from (f"{name}:", *_format_entries(values, reasons, indent=2))
-    if values and later:
-        text = f"Chosen when training starts, by its number of updates: {', '.join(later)}"
-        yield from (f"  # {line}" for line in wrap(text, _WIDTH - 4))
 
 
 def _format_entries(

@@ -136,10 +136,10 @@ def reproduce(config: Config, run: Path) -> Verdict:
         published = tuple(score for score in config.evaluation.published if score.split == split)
         band = config.evaluation.expected.get(split)
         results.append(SplitResult(split, evaluation, band, nearest.bleu, published))
-    return judge_results(results, seed_tolerance=config.evaluation.seed_tolerance)
+    return judge_results(results)
 
 
-def judge_results(results: Sequence[SplitResult], *, seed_tolerance: float = 0.0) -> Verdict:
+def judge_results(results: Sequence[SplitResult]) -> Verdict:
     """Return the verdict on a finished run: its scores, the bands and published scores.
 
     Published scores do not affect whether it passes.
@@ -167,25 +167,20 @@ def judge_results(results: Sequence[SplitResult], *, seed_tolerance: float = 0.0
     else:
         parts.append("no band set: the recipe has no expected scores")
     comparisons = [
-        f"{result.split}: "
-        + compare_with_published(published, result.evaluation.bleu, seed_tolerance=seed_tolerance)
+        f"{result.split}: {compare_with_published(published, result.evaluation.bleu)}"
         for result in results
         for published in result.published
     ]
     return Verdict("\n\n".join([*parts, "\n".join(comparisons)]).rstrip(), passed=not failed)
 
 
-def compare_with_published(
-    published: Published, measured: Score, *, seed_tolerance: float = 0.0
-) -> str:
+def compare_with_published(published: Published, measured: Score) -> str:
     """Return a published and a measured BLEU with their difference.
 
     If the protocols differ, or the source does not state a setting, the first such setting takes
     the place of the difference.
     """
     outcome = f"{round(measured.value - published.score, 2):+z.2f}"
-    if seed_tolerance:
-        outcome += f", seeds vary by ± {seed_tolerance:.2f}"
     if difference := _protocol_difference(published.protocol, measured.signature):
         outcome = f"not comparable: {difference}"
     return (

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from fastapi import HTTPException
-from pydantic import BaseModel, Field
 
 from mt.config.data import Direction
 from mt.data.filters import identify, in_other_language
@@ -18,40 +17,6 @@ INVALID = 400
 AUTO = "auto"
 _FIELDS = ("q", "source", "target", "format", "api_key")
 _SHOWN = 20
-SOME_TEXT = {"type": "string", "minLength": 1}
-"""JSON schema of a text that is not empty."""
-_KEY_SCHEMA = {"type": ["string", "null"]}
-DETECT_SCHEMA = {
-    "type": "object",
-    "required": ["q"],
-    "properties": {"q": SOME_TEXT, "api_key": _KEY_SCHEMA},
-}
-
-
-def describe_request(direction: Direction, *, is_form: bool) -> dict[str, Any]:
-    """Return the JSON schema of a request to translate; a form cannot hold an empty list."""
-    texts = {"type": "array", "items": {"type": "string"}, "minItems": int(is_form)}
-    return {
-        "title": "LibreTranslate's request",
-        "type": "object",
-        "required": ["q", "source", "target"],
-        "properties": {
-            "q": {"anyOf": [{"type": "string"}, texts]},
-            "source": {"enum": [direction.source, AUTO]},
-            "target": {"enum": [direction.target]},
-            "format": {"enum": [*get_args(TextFormat)], "default": "text"},
-            "alternatives": {"type": "integer", "minimum": 0, "default": 0},
-            "api_key": _KEY_SCHEMA,
-        },
-    }
-
-
-class LibreAnswer(BaseModel):
-    """Answer to a request to translate: lists for a list of texts, for the schema of the API."""
-
-    translated_text: str | list[str] = Field(alias="translatedText")
-    detected_language: Any = Field(None, alias="detectedLanguage")
-    alternatives: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +44,12 @@ def read_libre_request(
     Raises HTTPException (400) with a message of one line.
     """
     texts = read_texts(body, limits)
-    source, target = (_string(body, name) for name in ("source", "target"))
+    for name in ("source", "target"):
+        if body.get(name) in (None, ""):
+            raise _missing(name)
+        if not isinstance(body[name], str):
+            raise _invalid(f"`{name}`: a string was expected")
+    source, target = body["source"], body["target"]
     format: TextFormat = "html" if body.get("format") == "html" else "text"
     if (body.get("format") or "text") != format:
         raise _invalid("`format`: `text` or `html` was expected")
@@ -166,9 +136,9 @@ def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str,
 
 def list_languages(direction: Direction) -> list[dict[str, Any]]:
     """Return the languages of the model, each with those that it can be translated into."""
-    targets: dict[str, list[str]] = {direction.target: [], direction.source: [direction.target]}
+    targets = {direction.source: [direction.target]}
     return [
-        {"code": code, "name": language_name(code), "targets": targets[code]}
+        {"code": code, "name": language_name(code), "targets": targets.get(code, [])}
         for code in dict.fromkeys((direction.source, direction.target))
     ]
 
@@ -189,15 +159,6 @@ def build_answer(
     if request.alternatives:
         fields["alternatives"] = alternatives
     return {name: list(values) if request.is_list else values[0] for name, values in fields.items()}
-
-
-def _string(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if value is None or value == "":
-        raise _missing(name)
-    if not isinstance(value, str):
-        raise _invalid(f"`{name}`: a string was expected")
-    return value
 
 
 def _same_language(asked: str, own: str) -> bool:

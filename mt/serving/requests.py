@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -13,9 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import HTTPException, Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 
 from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
@@ -94,20 +92,21 @@ class Access:
         origin = request.headers.get("origin")
         if origin is None or ANY_ORIGIN in self.origins or origin in self.origins:
             return
-        is_own_page = request.headers.get("sec-fetch-site") == "same-origin"
-        own_host = request.headers.get("host", "").lower()
-        is_other = not is_own_page and origin.partition("://")[2].lower() != own_host
+        host = request.headers.get("host", "").lower()
+        is_same_origin = (
+            request.headers.get("sec-fetch-site") == "same-origin"
+            or origin.partition("://")[2].lower() == host
+        )
         # A host that no stranger can point at this machine (DNS rebinding): an address, a name
         # without a dot or of a local network, an allowed origin.
-        name = urlsplit(f"//{own_host}").hostname or ""
-        own = {urlsplit(allowed).hostname for allowed in self.origins} | {self.host}
-        is_own_name = (
-            _ADDRESS.fullmatch(name) is not None
+        name = urlsplit(f"//{host}").hostname or ""
+        is_safe_host = (
+            _ADDRESS.fullmatch(name)
             or "." not in name.rstrip(".")
             or name.endswith(_LOCAL_NAMES)
-            or name in own
+            or name in {urlsplit(allowed).hostname for allowed in self.origins} | {self.host}
         )
-        if is_other or not (self.keys or is_own_name):
+        if not (is_same_origin and (self.keys or is_safe_host)):
             message = "pages of this origin may not use the server; see `mt serve --allow-origin`"
             raise HTTPException(403, message)
 
@@ -130,19 +129,6 @@ class Access:
         if not any(equal):
             raise HTTPException(403, "the API key is wrong")
 
-    def add_to(self, app: Any) -> None:
-        """Answer preflight requests of the allowed origins, and show them the answers."""
-        if self.origins:
-            app.add_middleware(
-                CORSMiddleware,
-                allow_origins=self.origins,
-                allow_methods=("GET", "POST"),
-                allow_headers=("Authorization", "Content-Type"),
-            )
-
-
-NO_KEY_OWN_ORIGIN = Access()
-
 
 def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
     """Return the permissions from a file with a key per line and from the allowed origins.
@@ -162,8 +148,8 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
             lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
         for position, line in enumerate(lines, start=1):
             if line and not _KEY.fullmatch(line):
-                expected = "a key has ASCII characters without spaces"
-                raise UserError(f"{key_file}: line {position} is not a key: {expected}")
+                problem = f"line {position} is not a key: a key has ASCII characters without spaces"
+                raise UserError(f"{key_file}: {problem}")
         if not any(lines):
             raise UserError(f"{key_file}: has no API key; write one per line")
     return Access(tuple(filter(None, lines)), tuple(origin.lower() for origin in origins))
@@ -293,7 +279,7 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     texts = [text for item in items for text in item.texts]
 
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
-        return b"".join(document.translate(items, lambda _: iter(lines), refuse))
+        return b"".join(document.translate(items, lines, refuse))
 
     has_tags = any(text.needs_links(options.target) for text in texts)
     lines = tuple(text.text for text in texts)
@@ -305,22 +291,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "mt_requests", "Translation requests by HTTP status.", ["status"], registry=registry
-        )
+        self._requests = Counter("mt_requests", "Requests.", ["status"], registry=registry)
         self._seconds = Histogram(
-            "mt_request_seconds",
-            "Time from a request's first byte to its answer.",
-            buckets=_SECONDS,
-            registry=registry,
+            "mt_request_seconds", "Time to the answer.", buckets=_SECONDS, registry=registry
         )
         self._sentences = Counter("mt_sentences", "Lines translated.", registry=registry)
-        self._tokens = Counter(
-            "mt_tokens",
-            "Tokens of these lines by side, without end marks.",
-            ["side"],
-            registry=registry,
-        )
+        self._tokens = Counter("mt_tokens", "Tokens of these lines.", ["side"], registry=registry)
         self._batches = Histogram(
             "mt_batch_sentences", "Lines per batch.", buckets=_SENTENCES, registry=registry
         )
@@ -348,30 +324,3 @@ class Metrics:
     def as_text(self) -> bytes:
         """Return all counters in the text format of Prometheus."""
         return generate_latest(self._registry)
-
-
-class RequestMetrics:
-    """ASGI middleware that records status and duration of the requests to some paths."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Sequence[str]) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.paths = paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and record its answer."""
-        if scope["type"] != "http" or scope["path"] not in self.paths:
-            await self.app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), CLIENT_GONE
-
-        async def record_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self.app(scope, receive, record_status)
-        finally:
-            self.metrics.count_request(status, time.perf_counter() - began)

@@ -15,7 +15,7 @@ from mt.data.glossary import read_terms
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.serving.batching import Batcher
-from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits, Metrics
+from mt.serving.requests import Access, Limits, Metrics
 from mt.serving.service import build_app
 
 GRACE_SECONDS = 5.0
@@ -42,7 +42,7 @@ def serve_run(
     address: Address,
     *,
     limits: Limits,
-    access: Access = NO_KEY_OWN_ORIGIN,
+    access: Access,
     load: Callable[[Path], Translator] = Translator.load,
     glossary: Path | None = None,
 ) -> None:
@@ -59,12 +59,15 @@ def serve_run(
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", address.host)
         name, access = run.resolve().name, replace(access, host=address.host.lower())
-        build_server(translator, name, limits=limits, access=access).run(sockets=[listener])
+        server = build_server(translator, name, limits=limits, access=access)
+        listener.listen()
+        host, port = listener.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        _logger.info("serving at http://%s:%d, until Ctrl-C", host, port)
+        server.run(sockets=[listener])
 
 
-def build_server(
-    translator: Translator, name: str, *, limits: Limits, access: Access = NO_KEY_OWN_ORIGIN
-) -> "Server":
+def build_server(translator: Translator, name: str, *, limits: Limits, access: Access) -> "Server":
     """Return a server to run on a bound socket."""
     counts = {"greedy": 0, "beam": translator.decoding.beam - 1}
     alternatives = counts.get(translator.decoding.search, MOST_ALTERNATIVES)
@@ -85,32 +88,27 @@ def build_server(
 
 
 class Server(uvicorn.Server):
-    """uvicorn server that logs its address and limits the time of a shutdown."""
+    """uvicorn server that limits the time of a shutdown."""
 
     def __init__(self, config: uvicorn.Config, batcher: Batcher) -> None:
         super().__init__(config)
         self.batcher = batcher
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening and log the address."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            host, port = listener.getsockname()[:2]
-            host = f"[{host}]" if ":" in host else host
-            _logger.info("serving at http://%s:%d, until Ctrl-C", host, port)
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening; answer accepted requests for at most GRACE_SECONDS."""
-        call_later = asyncio.get_running_loop().call_later
-        refuse = call_later(GRACE_SECONDS, self.batcher.stop)
-        hang_up = call_later(LAST_SECONDS, self._hang_up)
-        await super().shutdown(sockets)
-        refuse.cancel()
-        hang_up.cancel()
 
-    def _hang_up(self) -> None:
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
+        def hang_up() -> None:
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+
+        loop = asyncio.get_running_loop()
+        timers = [
+            loop.call_later(GRACE_SECONDS, self.batcher.stop),
+            loop.call_later(LAST_SECONDS, hang_up),
+        ]
+        await super().shutdown(sockets)
+        for timer in timers:
+            timer.cancel()
 
 
 class _TimedProtocol(H11Protocol):
@@ -118,11 +116,12 @@ class _TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(HEAD_SECONDS, self._close_if_silent)
 
-    def _close_if_silent(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
+        def close_if_silent() -> None:
+            if self.cycle is None:
+                transport.close()
+
+        self.loop.call_later(HEAD_SECONDS, close_if_silent)
 
 
 def _bind(address: Address) -> socket.socket:

@@ -1,6 +1,7 @@
 """HTTP application: the JSON API, LibreTranslate's API, documents, and the page."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,47 +14,28 @@ from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from mt import __version__
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, as_terms
 from mt.decoding.translator import Status
-from mt.documents.document import SUFFIXES
 from mt.documents.segments import TranslatedLine, format_kept
 from mt.errors import DataError, did_you_mean
+from mt.serving import libretranslate as libre
 from mt.serving.batching import Batcher, LineAnswer, LineOptions
-from mt.serving.libretranslate import (
-    DETECT_SCHEMA,
-    INVALID,
-    SOME_TEXT,
-    LibreAnswer,
-    build_answer,
-    describe_request,
-    detect_language,
-    detect_sources,
-    is_libretranslate,
-    list_languages,
-    read_key,
-    read_libre_request,
-    read_texts,
-)
 from mt.serving.requests import (
     CLIENT_GONE,
-    FORM,
-    FORM_IN_PARTS,
     Access,
     Limits,
     Metrics,
-    RequestMetrics,
     RequestText,
     TextFormat,
     check_size,
-    join_fields,
     read_body,
     read_file,
     read_html,
@@ -61,7 +43,6 @@ from mt.serving.requests import (
     receive_body,
 )
 
-TRANSLATE, DOCUMENT = "/translate", "/document"
 _MESSAGE_LENGTH = 300
 _REFUSED = "texts with a refused translation"
 _BYTES = "application/octet-stream"
@@ -135,19 +116,7 @@ class ErrorAnswer(BaseModel):
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorAnswer, "description": description}
-    for status, description in (
-        (400, "Invalid request of LibreTranslate's API, or one without its API key."),
-        (401, "No API key."),
-        (403, "Wrong API key, or a page of an origin that is not allowed."),
-        (408, "The body is too slow."),
-        (413, "Too many bytes, characters or lines."),
-        (415, "Compressed body."),
-        (422, "Invalid request."),
-        (429, "Too many lines in the queue; try again later."),
-        (501, "Language identification is not installed."),
-        (503, "Too many concurrent requests; try again later. Or the server is being stopped."),
-    )
+    status: {"model": ErrorAnswer} for status in (400, 401, 403, 408, 413, 415, 422, 429, 501, 503)
 }
 
 
@@ -163,27 +132,26 @@ def build_app(
         batcher.stop()
         await asyncio.to_thread(batcher.join)
 
+    async def answer_error(_: Request, error: Any) -> Response:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
     # FastAPI's own documentation pages load scripts from the network.
     app = FastAPI(title="mt", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(RequestMetrics, metrics=metrics, paths=(TRANSLATE, DOCUMENT))
-    access.add_to(app)
-    app.add_exception_handler(StarletteHTTPException, _answer_error)
+    app.add_exception_handler(StarletteHTTPException, answer_error)
+    if access.origins:  # preflight requests of these origins, and answers that they may read
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=access.origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", "Content-Type"),
+        )
     metrics.watch_queue(lambda: batcher.waiting)
-    service = _Service(batcher, limits, access, asyncio.Semaphore(limits.requests))
-    _add_texts(app, service)
-    _add_documents(app, service)
     page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
 
-    @app.get("/", include_in_schema=False)
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
-
-    @app.get("/health")
     async def health() -> JSONResponse:
         """Return the status of the server, the model, its limits, and if it needs an API key."""
-        status, code = ("ok", 200) if batcher.working else ("stopped", 503)
         about = {
-            "status": status,
+            "status": "ok" if batcher.working else "stopped",
             "model": name,
             "source": batcher.translator.direction.source,
             "target": batcher.translator.direction.target,
@@ -192,24 +160,52 @@ def build_app(
             "bytes": limits.body_bytes,
             "api_key": bool(access.keys),
         }
-        return JSONResponse(about, code)
+        return JSONResponse(about, 200 if batcher.working else 503)
 
-    @app.get("/metrics", response_class=PlainTextResponse)
     async def counters() -> Response:
         """Return the counters in the text format of Prometheus."""
         return Response(metrics.as_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    for route in [route for route in app.routes if isinstance(route, APIRoute)]:
-        if "GET" in (route.methods or ()):
-            app.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
+    async def index(_: Request) -> HTMLResponse:
+        return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
+
+    app.add_route("/", index)
+    service = Service(batcher, metrics, limits, access, asyncio.Semaphore(limits.requests))
+    for path, answer, kind in (
+        ("/health", health, JSONResponse),
+        ("/metrics", counters, PlainTextResponse),
+        ("/languages", service.languages, JSONResponse),
+    ):
+        app.add_api_route(path, answer, response_class=kind)
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+    request = TranslationRequest.model_json_schema()
+    request["properties"]["alternatives"]["maximum"] = limits.alternatives
+    app.post(
+        "/translate",
+        response_model=TranslationResponse,
+        responses=_ERRORS,
+        openapi_extra=_describe_body("application/json", request),
+    )(service.translate)
+    app.post("/detect", responses=_ERRORS)(service.detect)
+    app.post(
+        "/document",
+        response_class=Response,
+        responses=_ERRORS,
+        openapi_extra=_describe_body(_BYTES, {"type": "string", "format": "binary"}),
+    )(service.translate_document)
     return app
 
 
+def _describe_body(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}
+
+
 @dataclass(frozen=True, slots=True)
-class _Service:
-    """Steps that the endpoints share."""
+class Service:
+    """Endpoints that translate, and the steps that they share."""
 
     batcher: Batcher
+    metrics: Metrics
     limits: Limits
     access: Access
     concurrent: asyncio.Semaphore
@@ -217,18 +213,122 @@ class _Service:
 
     @property
     def direction(self) -> Direction:
+        """Languages of the model."""
         return self.batcher.translator.direction
 
+    async def translate(self, request: Request) -> Any:
+        """Translate texts, each line as one sentence or more; or answer LibreTranslate's API."""
+        async with self.accept(request) as received:
+            body = await read_body(received, invalid=422)
+            if libre.is_libretranslate(body):
+                return await self.translate_libre(request, body)
+            self.access.check_key(request, missing=401)
+            own = read_request(body, self.limits)
+            texts = await self.read_texts(own.texts, own.format, name="texts", status=413)
+            glossary = await asyncio.to_thread(read_glossary, own.glossary, self.direction)
+            options = LineOptions(own.alternatives + 1, glossary=glossary)
+            answers = await self.translate_texts(request, texts, options)
+            return TranslationResponse(translations=answers)
+
+    async def translate_libre(self, request: Request, body: Any) -> JSONResponse:
+        """Translate texts as LibreTranslate does."""
+        self.access.check_key(request, missing=libre.INVALID, field=libre.read_key(body))
+        asked = libre.read_libre_request(body, self.direction, self.limits)
+        texts = await self.read_texts(asked.texts, asked.format, name="q", status=libre.INVALID)
+        detected = None
+        if asked.is_auto:
+            plain = ["\n".join(text.lines) for text in texts]
+            detected = await asyncio.to_thread(libre.detect_sources, plain, self.direction)
+        answers = await self.translate_texts(request, texts, LineOptions(asked.alternatives + 1))
+        alternatives = [[other.text for other in answer.alternatives] for answer in answers]
+        translations = [answer.text for answer in answers]
+        return JSONResponse(libre.build_answer(asked, translations, alternatives, detected))
+
+    async def detect(self, request: Request) -> JSONResponse:
+        """Identify the language of the field `q`, as LibreTranslate does."""
+        async with self.accept(request, is_counted=False) as received:
+            body = await read_body(received, invalid=libre.INVALID)
+            self.access.check_key(request, missing=libre.INVALID, field=libre.read_key(body))
+            texts = libre.read_texts(body, self.limits)
+            return JSONResponse(await asyncio.to_thread(libre.detect_language, texts))
+
+    async def languages(self) -> JSONResponse:
+        """Return the languages of the model, as LibreTranslate does."""
+        return JSONResponse(libre.list_languages(self.direction))
+
+    async def translate_document(
+        self, request: Request, name: str = "", column: str = "", glossary: str = "null"
+    ) -> Response:
+        """Translate the texts of a file, the body; everything else is kept byte for byte.
+
+        The suffix of `name` is the format. `column` is a column of TSV, or a field of JSON lines.
+        `glossary` is a JSON object as in the requests for texts. The header `X-Not-Translated` of
+        the answer counts the texts that keep their source.
+        """
+        async with self.accept(request) as received:
+            self.access.check_key(request, missing=401)
+            fields = request.query_params
+            for field in fields:
+                if len(fields.getlist(field)) > 1:
+                    raise HTTPException(422, f"`{field}`: is given twice")
+            path = PurePosixPath(name)
+            if not path.name:
+                raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
+            direction, step = self.direction, self.limits.sentences
+            content = await received.body()
+            try:
+                rows = TypeAdapter(Rows | None).validate_json(glossary)
+            except ValidationError:
+                raise HTTPException(422, "`glossary`: is no JSON object of terms") from None
+            terms = await asyncio.to_thread(read_glossary, rows, direction)
+            try:
+                file = await asyncio.to_thread(
+                    read_file, content, path.name, direction, column or None
+                )
+            except DataError as error:
+                # The option of `mt translate` is a field here.
+                raise HTTPException(422, str(error).replace("--column", "column")) from None
+            texts: list[TranslatedLine] = []
+            options = LineOptions(links=file.has_tags, glossary=terms)
+            for start in range(0, len(file.lines), step):  # a file may be longer than the queue
+                lines = file.lines[start : start + step]
+                answers = await self.translate_lines(request, lines, options, is_begun=bool(start))
+                texts += [answer.text for answer in answers]
+            file_name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
+            headers = {
+                "Content-Disposition": f"attachment; filename*=UTF-8''{file_name}",
+                "X-Content-Type-Options": "nosniff",
+            }
+            kept = Counter(file.kept)
+            translated = await asyncio.to_thread(
+                file.join, texts, lambda numbers, _: kept.update({_REFUSED: len(numbers)})
+            )
+            if kept:
+                headers["X-Not-Translated"] = format_kept(kept).encode("ascii", "replace").decode()
+            return Response(translated, 200, headers, _BYTES)
+
     @asynccontextmanager
-    async def accept(self, request: Request) -> AsyncIterator[Request]:
-        """Check the origin and the number of requests; yield the request with its body."""
-        self.access.check_origin(request)
-        if self.concurrent.locked():
-            most = self.limits.requests
-            message = f"too many requests at once, at most {most:,} are taken; try again"
-            raise HTTPException(503, message, {"Retry-After": "1"})
-        async with self.concurrent:
-            yield await receive_body(request, self.limits)
+    async def accept(self, request: Request, *, is_counted: bool = True) -> AsyncIterator[Request]:
+        """Check the origin and the number of requests; yield the request with its body.
+
+        The metrics count the request with the status of its answer.
+        """
+        began, status = time.perf_counter(), 500
+        try:
+            self.access.check_origin(request)
+            if self.concurrent.locked():
+                most = self.limits.requests
+                message = f"too many requests at once, at most {most:,} are taken; try again"
+                raise HTTPException(503, message, {"Retry-After": "1"})
+            async with self.concurrent:
+                yield await receive_body(request, self.limits)
+            status = 200
+        except StarletteHTTPException as error:
+            status = error.status_code
+            raise
+        finally:
+            if is_counted:
+                self.metrics.count_request(status, time.perf_counter() - began)
 
     async def read_texts(
         self, texts: Sequence[str], format: TextFormat, *, name: str, status: int
@@ -270,10 +370,9 @@ class _Service:
                 pass
 
         answer = asyncio.wrap_future(self.batcher.submit(lines, options, is_begun=is_begun))
-        gone = asyncio.ensure_future(disconnect())
-        either: list[asyncio.Future[Any]] = [answer, gone]
+        gone: asyncio.Future[Any] = asyncio.ensure_future(disconnect())
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise HTTPException(CLIENT_GONE)
             return answer.result()
@@ -282,150 +381,24 @@ class _Service:
             answer.cancel()
 
 
-def _describe_body(in_json: dict[str, Any], form: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a body that is JSON or a form, for OpenAPI."""
-    schemas = {"application/json": in_json, FORM: form, FORM_IN_PARTS: form}
-    content = {kind: {"schema": schema} for kind, schema in schemas.items()}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _add_texts(app: FastAPI, service: _Service) -> None:
-    in_json = describe_request(service.direction, is_form=False)
-    own = TranslationRequest.model_json_schema()
-    own["properties"]["alternatives"]["maximum"] = service.limits.alternatives
-    form = describe_request(service.direction, is_form=True)
-
-    @app.post(
-        TRANSLATE,
-        response_model=TranslationResponse | LibreAnswer,
-        responses=_ERRORS,
-        openapi_extra=_describe_body({"anyOf": [own, in_json]}, form),
-    )
-    async def translate(request: Request) -> Any:
-        """Translate texts, each line as one sentence or more; or answer LibreTranslate's API."""
-        async with service.accept(request) as received:
-            body = await read_body(received, invalid=422)
-            if is_libretranslate(body):
-                return await translate_libre(request, body)
-            service.access.check_key(request, missing=401)
-            own = read_request(body, service.limits)
-            texts = await service.read_texts(own.texts, own.format, name="texts", status=413)
-            glossary = await asyncio.to_thread(read_glossary, own.glossary, service.direction)
-            options = LineOptions(own.alternatives + 1, glossary=glossary)
-            answers = await service.translate_texts(request, texts, options)
-            return TranslationResponse(translations=answers)
-
-    async def translate_libre(request: Request, body: Any) -> JSONResponse:
-        service.access.check_key(request, missing=INVALID, field=read_key(body))
-        libre = read_libre_request(body, service.direction, service.limits)
-        texts = await service.read_texts(libre.texts, libre.format, name="q", status=INVALID)
-        detected = None
-        if libre.is_auto:
-            plain = ["\n".join(text.lines) for text in texts]
-            detected = await asyncio.to_thread(detect_sources, plain, service.direction)
-        answers = await service.translate_texts(request, texts, LineOptions(libre.alternatives + 1))
-        alternatives = [[other.text for other in answer.alternatives] for answer in answers]
-        translations = [answer.text for answer in answers]
-        return JSONResponse(build_answer(libre, translations, alternatives, detected))
-
-    @app.post(
-        "/detect", responses=_ERRORS, openapi_extra=_describe_body(DETECT_SCHEMA, DETECT_SCHEMA)
-    )
-    async def detect(request: Request) -> JSONResponse:
-        """Identify the language of the field `q`, as LibreTranslate does."""
-        async with service.accept(request) as received:
-            body = await read_body(received, invalid=INVALID)
-            service.access.check_key(request, missing=INVALID, field=read_key(body))
-            texts = read_texts(body, service.limits)
-            return JSONResponse(await asyncio.to_thread(detect_language, texts))
-
-    @app.get("/languages")
-    async def languages() -> JSONResponse:
-        """Return the languages of the model, as LibreTranslate does."""
-        return JSONResponse(list_languages(service.direction))
-
-
-def _add_documents(app: FastAPI, service: _Service) -> None:
-    suffixes = "|".join(suffix.removeprefix(".") for suffix in SUFFIXES)
-    name_schema = {"type": "string", "pattern": rf"^[^/]+\.({suffixes})$"}
-    content_schema = {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}
-
-    @app.post(
-        DOCUMENT,
-        response_class=Response,
-        responses={200: content_schema, **_ERRORS},
-        openapi_extra={
-            "parameters": [
-                {"name": "name", "in": "query", "required": True, "schema": name_schema},
-                {"name": "column", "in": "query", "schema": SOME_TEXT},
-                {"name": "glossary", "in": "query", "schema": SOME_TEXT},
-            ],
-            "requestBody": {"required": True, **content_schema},
-        },
-    )
-    async def translate_document(request: Request) -> Response:
-        """Translate the texts of a file, the body; everything else is kept byte for byte.
-
-        The suffix of `name` is the format. `column` is a column of TSV, or a field of JSON lines.
-        `glossary` is a JSON object as in the requests for texts. The header `X-Not-Translated` of
-        the answer counts the texts that keep their source.
-        """
-        fields = join_fields(request.query_params.multi_items())
-        for field in ("name", "column", "glossary"):
-            if isinstance(fields.get(field), list):
-                raise HTTPException(422, f"`{field}`: is given twice")
-        async with service.accept(request) as received:
-            service.access.check_key(request, missing=401)
-            path = PurePosixPath(fields.get("name", ""))
-            if not path.name:
-                raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
-            direction, step = service.direction, service.limits.sentences
-            content = await received.body()
-            try:
-                rows = TypeAdapter(Rows | None).validate_json(fields.get("glossary", "null"))
-            except ValidationError:
-                raise HTTPException(422, "`glossary`: is no JSON object of terms") from None
-            glossary = await asyncio.to_thread(read_glossary, rows, direction)
-            try:
-                file = await asyncio.to_thread(
-                    read_file, content, path.name, direction, fields.get("column") or None
-                )
-            except DataError as error:
-                # The option of `mt translate` is a field here.
-                raise HTTPException(422, str(error).replace("--column", "column")) from None
-            texts: list[TranslatedLine] = []
-            options = LineOptions(links=file.has_tags, glossary=glossary)
-            for start in range(0, len(file.lines), step):  # a file may be longer than the queue
-                lines = file.lines[start : start + step]
-                answers = await service.translate_lines(
-                    request, lines, options, is_begun=bool(start)
-                )
-                texts += [answer.text for answer in answers]
-            file_name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
-            headers = {
-                "Content-Disposition": f"attachment; filename*=UTF-8''{file_name}",
-                "X-Content-Type-Options": "nosniff",
-            }
-            kept = Counter(file.kept)
-            translated = await asyncio.to_thread(
-                file.join, texts, lambda numbers, _: kept.update({_REFUSED: len(numbers)})
-            )
-            if kept:
-                headers["X-Not-Translated"] = format_kept(kept).encode("ascii", "replace").decode()
-            return Response(translated, 200, headers, _BYTES)
-
-
-async def _answer_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, StarletteHTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
 def read_request(body: Any, limits: Limits) -> TranslationRequest:
     """Check a request; raise HTTPException, 422 for invalid and 413 for too much content."""
     try:
         request = TranslationRequest.model_validate(body)
     except ValidationError as error:
-        raise HTTPException(422, _describe(error.errors(include_url=False))) from None
+        # An unknown key comes before the missing key that it probably misspells.
+        problems = error.errors(include_url=False)
+        first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            text = f"`{key}`: unknown{did_you_mean(key, TranslationRequest.model_fields)}"
+        elif first["type"] == "missing":
+            text = f"`{key}`: is missing"
+        elif key:
+            text = f"`{key}`: {first['msg']}"
+        else:
+            text = 'an object was expected: {"texts": ["...", "..."]}'
+        raise HTTPException(422, " ".join(text.split())[:_MESSAGE_LENGTH]) from None
     count = sum(map(len, request.texts))
     check_size(count, limits.characters, unit="characters", name="texts", status=413)
     if request.alternatives > limits.alternatives:
@@ -440,22 +413,6 @@ def read_glossary(rows: Rows | None, direction: Direction) -> Glossary | None:
         return None if rows is None else Glossary(as_terms(rows), direction)
     except DataError as error:
         raise HTTPException(422, str(error)) from None
-
-
-def _describe(problems: list[ErrorDetails]) -> str:
-    """Return the most useful of the problems, in one line."""
-    # An unknown key comes before the missing key that it probably misspells.
-    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    key = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        text = f"`{key}`: unknown{did_you_mean(key, TranslationRequest.model_fields)}"
-    elif first["type"] == "missing":
-        text = f"`{key}`: is missing"
-    elif key:
-        text = f"`{key}`: {first['msg']}"
-    else:
-        text = 'an object was expected: {"texts": ["...", "..."]}'
-    return " ".join(text.split())[:_MESSAGE_LENGTH]
 
 
 def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:

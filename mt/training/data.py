@@ -18,13 +18,13 @@ from mt.data.sentences import line_shape
 from mt.data.splits import (
     CorpusScan,
     OpenedCorpus,
-    ReadSplit,
+    SplitPairs,
     open_training_corpora,
     read_splits,
     scan_corpora,
 )
 from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare_store
-from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
+from mt.data.subword_sampling import EpochTokens, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, copied_layout, provide_tokenizer
 from mt.doctor.check import CorpusWatch, check_split
@@ -57,7 +57,7 @@ class TrainingData:
     source_language: str
     target_tokens_per_update: int
     seed: int
-    drawn: DrawnEpochs | None = None
+    drawn: EpochTokens | None = None
     """Stores by epoch, if a key asks for other tokens in each."""
 
     def epoch_store(self, epoch: int) -> PairStore:
@@ -129,7 +129,7 @@ class ReadCorpora:
     """Corpora of a config after their first reading, on which a training begins."""
 
     training: tuple[OpenedCorpus, ...]
-    splits: dict[str, ReadSplit]
+    splits: dict[str, SplitPairs]
     checksums: dict[str, Checksums]
     """By key below `data`."""
     scan: CorpusScan | None
@@ -143,7 +143,7 @@ class ReadCorpora:
 def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     """Read all corpora once; the training corpora of a resumed run for their checksums alone.
 
-    A run or tokenizer that the config names is looked for first. Validation and test splits are
+    A run or tokenizer that the config names is looked for first. Splits with files of their own are
     read next, so that their faults show before those of the training corpora. Raises DataError if
     a corpus is unreadable, and RunError for a run or tokenizer that is missing.
     """
@@ -153,7 +153,7 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
         check_finished(config.training.init_from)
     if not resuming and origin is not None:
         copied_layout(origin)
-    corpora, splits = open_training_corpora(data), read_splits(data)
+    corpora, splits = open_training_corpora(data), read_splits(data, are_held_out=False)
     scan, text, checks = None, None, dict[str, QuickCheck]()
     if resuming:
         checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
@@ -161,16 +161,15 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         watches: dict[str, CorpusWatch] = {}
         if data.check:
-            # Training leaves held-out pairs out.
-            given = {name: split for name, split in splits.items() if not split.is_held_out}
-            pairs = {name: split.pairs for name, split in given.items()}
+            pairs = {name: split.pairs for name, split in splits.items()}
             watches = {corpus.key: CorpusWatch(pairs, corpus.cleaning) for corpus in corpora}
             checks = {key: watch.warnings for key, watch in watches.items()}
-            for split in given.values():
+            for split in splits.values():
                 checks[split.key] = partial(check_split, split.pairs, split.direction)
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
         checksums = dict(scan.checksums)
+    splits |= read_splits(data, are_held_out=True)
     checksums |= {split.key: split.checksums for split in splits.values()}
     pinned = tuple(corpus.pinned(checksums[corpus.key]) for corpus in corpora)
     return ReadCorpora(pinned, splits, checksums, scan, text, checks)

@@ -9,7 +9,7 @@ from torch import nn
 
 from mt.config import TrainingConfig
 from mt.config.loading import dump_config, load_config
-from mt.config.training import LoraConfig
+from mt.config.training import LORA_SCALE
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
@@ -206,7 +206,7 @@ class _Described:
 
 def _write_model(
     folder: RunFolder,
-    lora: LoraConfig | None,
+    lora: int | None,
     model: nn.Module,
     data: "_Described",
     provenance: Provenance,
@@ -220,10 +220,10 @@ def _write_model(
     weights = {name: tensor.float() for name, tensor in parameter_tensors(model).items()}
     if lora is not None:
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
-        facts = {"base": base, "tokenizer": data.tokenizer.fingerprint, "scale": lora.scale}
+        facts = {"base": base, "tokenizer": data.tokenizer.fingerprint, "scale": LORA_SCALE}
         with replace_file(folder.path / ADAPTER_FILE) as temporary:
             save_tensors({name: weights[name] for name in learnt}, temporary, facts)
-        weights = merge_low_rank(weights, lora.scale)
+        weights = merge_low_rank(weights, LORA_SCALE)
     with replace_file(folder.weights) as temporary:
         save_tensors(weights, temporary)
     # Written last: it marks a finished run.

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from mt.config import ModelConfig, TrainingConfig
+from mt.config.training import LORA_SCALE
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, find_former_rows, list_tokens
 from mt.decoding.load import FinishedRun, read_run
@@ -49,7 +50,7 @@ def choose_weights(
             model.get_submodule(name).requires_grad_(requires_grad=False)
     if training.lora:
         stacks = ("encoder", "decoder")
-        add_low_rank(model, stacks, rank=training.lora.rank, scale=training.lora.scale)
+        add_low_rank(model, stacks, rank=training.lora, scale=LORA_SCALE)
         if trains_embeddings:
             for embedding in (model.source_embedding, model.target_embedding, model.output):
                 embedding.requires_grad_(requires_grad=True)

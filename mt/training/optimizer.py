@@ -72,7 +72,7 @@ AUTOCAST_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, 
 """Type of the products in mixed precision; None where the weights have it already."""
 _INITIAL_SCALE = 2.0**15
 _BF16_WIDTHS = {"amx_bf16": 256, "avx512_bf16": 128}
-"""Smallest `d_model` for which bf16 is faster on a CPU, by its instructions: docs/results.md."""
+"""Smallest `d_model` for which bf16 is faster, by the CPU: docs/lab/results.md."""
 _KERNEL_CACHE = "256"
 """Number of compiled matrix products that oneDNN keeps, about 2 MiB each. Its default of 1,024 is
 mostly filled with shapes that never recur; a smaller cache recompiles many in every update."""

@@ -1,7 +1,7 @@
 """Resolution of a config: a value for each key that is open, with its reason.
 
-The rules are in `mt.training.automatic`, the experiments behind them in docs/recipes.md. They see
-the size and the scripts of the corpus, the speed of the device and `training.budget`.
+The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. They
+see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
 - `choose_sizes` chooses all settings of a new run but its length, before the data are prepared.
 - `choose_length` adds what only the encoded corpus and the time left can decide: the number of

@@ -16,7 +16,7 @@ import torch
 
 from mt import __version__
 from mt.config import Config, TrainingConfig
-from mt.config.decoding import ONE_SEARCH
+from mt.config.decoding import NO_REPAIR
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
@@ -52,12 +52,11 @@ CHANGEABLE = (
     "training.compile",
     "evaluation.expected",
     "evaluation.published",
-    "evaluation.seed_tolerance",
     # Validation has a greedy search of its own, with all other keys of `decoding`.
     *("decoding.search", "decoding.beam", "decoding.ensemble", "decoding.adapter"),
-    *("decoding.length_normalization", "decoding.length_penalty", "decoding.coverage_penalty"),
+    *("decoding.length_normalization", "decoding.length_penalty"),
     *("decoding.temperature", "decoding.top_k", "decoding.top_p", "decoding.seed"),
-    *("decoding.mbr", "decoding.mbr_candidates", *(f"decoding.{key}" for key in ONE_SEARCH)),
+    *("decoding.mbr", *(f"decoding.{key}" for key in NO_REPAIR)),
     *("decoding.batch_size", "decoding.engine", "decoding.quantization", "decoding.precision"),
 )
 

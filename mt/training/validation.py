@@ -13,7 +13,7 @@ import torch
 
 from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
-from mt.config.decoding import ONE_SEARCH
+from mt.config.decoding import NO_REPAIR
 from mt.config.training import Metric
 from mt.data.batches import Batch, Lengths, collate, micro_batches
 from mt.data.pairs import SentencePair, spread
@@ -22,6 +22,7 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.errors import UserError
+from mt.evaluation.evaluate import translate_pairs
 from mt.evaluation.run_info import read_events
 from mt.evaluation.scores import (
     Evaluation,
@@ -29,7 +30,6 @@ from mt.evaluation.scores import (
     choose_tokenizer,
     evaluate,
     is_better_than_chance,
-    translate_pairs,
 )
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
@@ -71,7 +71,7 @@ class Validator:
             data,
             config.decoding.changed(
                 search="greedy",
-                **ONE_SEARCH,  # an early model repeats itself often
+                **NO_REPAIR,  # an early model repeats itself often
                 mbr=None,
                 **config.split_tags("valid"),
                 max_length_extra=validation_length(data.valid_lengths, config.decoding),
@@ -131,19 +131,18 @@ class Validator:
         of several that are compared with the other.
         """
         if metric == "loss":
-            return is_better_than_chance(
-                np.array(one.losses),
-                np.array(other.losses),
-                lambda sums: -float(sums[0] / sums[1]),
-                comparisons=comparisons,
-            )
+            losses, others = np.array(one.losses), np.array(other.losses)
+            drawn = np.random.default_rng(1).integers(len(losses), size=(1000, len(losses)))
+            sums, other_sums = losses[drawn].sum(axis=1), others[drawn].sum(axis=1)
+            wins = sums[:, 0] / sums[:, 1] < other_sums[:, 0] / other_sums[:, 1]
+            # With few batches, no sample tells a difference from chance.
+            return len(losses) >= 6 and bool(wins.mean() > 1 - 0.025 / comparisons)
         bleu, chrf = choose_metrics(self.direction.target, self.bleu_tokenizer)
-        scorer = bleu if metric == "bleu" else chrf
-        references = [[pair.target for pair in spread(self.data.valid, len(one.texts))]]
         return is_better_than_chance(
-            np.array(scorer._extract_corpus_statistics(one.texts, references)),
-            np.array(scorer._extract_corpus_statistics(other.texts, references)),
-            lambda sums: float(scorer._compute_score_from_stats(sums.tolist()).score),
+            bleu if metric == "bleu" else chrf,
+            one.texts,
+            other.texts,
+            [[pair.target for pair in spread(self.data.valid, len(one.texts))]],
             comparisons=comparisons,
         )
 

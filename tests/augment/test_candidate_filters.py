@@ -3,16 +3,18 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
 
-from mt.augment.candidate_filters import REASONS, Floats, Judge, Limit, Norms, Scale, Selection
-from mt.augment.collection import SourceCandidates, read_candidates
-from mt.decoding.scoring import score_files
+from mt.augment.candidate_filters import (
+    REASONS,
+    Selection,
+    SourceCandidates,
+    read_candidates,
+)
 from mt.errors import DataError
 from tests.factories import Program
 
@@ -27,8 +29,7 @@ data:
 REFUSALS = (
     "I'm sorry, but I can't translate this text.",
     "As an AI language model, I cannot help with that.",
-    "抱歉，我无法翻译这段文字。",
-    "对不起，我不能提供这个请求的帮助。",
+    "Es tut mir leid, aber ich kann diesen Text nicht übersetzen.",
 )
 REMARKS = (
     "Here is the translation: {}",
@@ -96,6 +97,8 @@ BAD = [
     ("A dog sleeps.", "Ein Hund Hund Hund Hund Hund Hund Hund", "repetition"),
     ("In 1987 a dog slept.", "1978 schlief ein Hund.", "numbers"),
     ("Hello {name}.", "Hallo {Name}.", "numbers"),
+    ("A big brown dog sleeps in the garden behind our house.", "Ein Hund schläft.", "length"),
+    ("A dog sleeps.", "Ein großer brauner Hund schläft im Garten hinter dem Haus.", "length"),
     ("A dog\nsleeps.", "Ein Hund schläft.", "several lines"),
 ]
 
@@ -132,41 +135,6 @@ def test_best_of_several(selection: Callable[..., Selection], tmp_path: Path) ->
     assert [(row[1], row[2], row[4]) for row in rejected] == [("1", "agreement", far)]
 
 
-class ByLength(Judge):
-    """Judge that prefers long translations and expects no end."""
-
-    model = "x"
-
-    def check(self, languages: tuple[str, str]) -> None:
-        """Accept any direction."""
-
-    def score(self, sources: Sequence[str], translations: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return scores that do not depend on the sources."""
-        means = [-1 / len(text) for text in translations]
-        return np.array(means), np.full(len(means), -9.0)
-
-
-def test_judge_rejects_and_finds_sudden_ends(
-    selection: Callable[..., Selection], tmp_path: Path
-) -> None:
-    selected = selection(["A big dog sleeps.", "Ein Hund."], judge=ByLength(Path("run")))
-    scale = Scale(0.0, 0.2)
-    selected.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 8, scale))
-    assert [row[2] for row in result(selected, tmp_path)[1]] == ["cut-off"]
-    selected.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 12, scale))
-    assert [row[2] for row in result(selected, tmp_path)[1]] == ["judge"]
-
-
-def test_judge_scores_as_mt_score_does(finished_run: Path, tiny_corpus: Path) -> None:
-    left, right = (tiny_corpus / f"test.{side}" for side in ("en", "de"))
-    expected = [*score_files(finished_run, sources=left, targets=right, device="cpu")]
-    sides = (path.read_text().splitlines() for path in (left, right))
-    means, ends = Judge(finished_run, "cpu").score(*sides)
-    assert means == pytest.approx([score.mean for score in expected])
-    # The corpus has no punctuation, so that the end is the end mark.
-    assert ends == pytest.approx([score.log_probs[-1] for score in expected])
-
-
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -187,7 +155,7 @@ def test_file_of_another_form_is_named_with_its_line(name: str, line: str, tmp_p
 
 
 def test_bad_answers_are_filtered_and_good_ones_kept(tmp_path: Path, program: Program) -> None:
-    """A sixth of the answers is bad: 95 % of them must go, and 97 % of the good ones stay."""
+    """A sixth of the answers is bad: 98 % of them must go, and 99 % of the good ones stay."""
     sides = [(QUICKSTART / f"train.{side}").read_text().splitlines() for side in ("en", "zh")]
     pairs: dict[str, str] = dict(zip(*(side[:1400] for side in sides), strict=True))
     for name, lines in {"train.en": [*pairs], "train.zh": [*pairs.values()]}.items():
@@ -195,13 +163,11 @@ def test_bad_answers_are_filtered_and_good_ones_kept(tmp_path: Path, program: Pr
     config = tmp_path / "my.yaml"
     config.write_text(CONFIG.format(tmp_path, QUICKSTART))
     generator = random.Random(5)
-    others = [*pairs.values()]
-    kinds = ["hallucination", "omission", "refusal", "remark", "copy", "language"]
+    kinds = ["omission", "refusal", "remark", "copy", "language"]
     bad = {text: generator.choice(kinds) for text in pairs if generator.random() < 1 / 6}
     texts = {
         source: {
-            "hallucination": generator.choice(others),
-            "omission": pairs[source][: len(pairs[source]) // 2],
+            "omission": pairs[source][: len(pairs[source]) // 4],
             "refusal": generator.choice(REFUSALS),
             "remark": generator.choice(REMARKS).format(pairs[source]),
             "copy": source,
@@ -221,8 +187,8 @@ def test_bad_answers_are_filtered_and_good_ones_kept(tmp_path: Path, program: Pr
     wrong = {source for source, text in texts.items() if text != pairs[source]}
     assert len(wrong) > 0.13 * len(pairs)
     missed = Counter(bad[source] for source in wrong - rejected)
-    assert len(wrong & rejected) >= 0.95 * len(wrong), missed
+    assert len(wrong & rejected) >= 0.98 * len(wrong), missed
     lost = rejected - wrong
-    assert len(lost) <= 0.03 * (len(pairs) - len(wrong)), sorted(lost)[:20]
+    assert len(lost) <= 0.01 * (len(pairs) - len(wrong)), sorted(lost)[:20]
     record = json.loads((tmp_path / "out" / "answers.json").read_text())
     assert record["counts"]["pairs written"] == len(pairs) - len(rejected)

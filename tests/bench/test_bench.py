@@ -60,7 +60,7 @@ def test_plain(script: Script, tiny_recipe: Path) -> None:
 
 @pytest.mark.slow  # starts two programs
 def test_training(script: Script, tiny_recipe: Path) -> None:
-    script.patch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
+    script.patch.setattr("bench.cost.SAMPLE_SECONDS", 1e-4)
     lines = script.run("training", tiny_recipe, "--pairs", 1, "--updates", 2, "--threads", 1)
     assert any(line.startswith("mt/plain: median ") for line in lines)
 

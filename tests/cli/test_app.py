@@ -86,13 +86,10 @@ def test_shell_completion_lists_commands_and_options(words: str, completed: set[
         ("trian", "No such command 'trian'. Did you mean 'train'? Usage: mt [OPTIONS] COMMAND [AR"),
         ("--versoin", "No such option: --versoin (Possible options: --version). Usage: mt [OPT"),
         ("train", "Missing argument 'CONFIG|RUN'. Usage: mt train [OPTIONS] "),
-        ("train a --rn b", "No such option: --rn (Possible options: --run). Usage: mt train ["),
         ("translate r --device gpu", "'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'."),
-        ("train tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         ("train tiny.yaml --set model.nrom=x", "--set model.nrom: unknown; did you mean `model."),
         ("translate r --set beam=4", "only keys of `decoding` can be set here; did you mean `dec"),
         ("average r --output o --checkpoints 1,x", "--checkpoints 1,x: write best, best:3, last"),
-        ("evaluate r --set seed=4", "--set seed: only keys of `decoding` can be set here"),
         ("info . --set seed=2", "--set cannot be combined with a run"),
         ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
         ("plot positions tiny.yaml", "Missing option '--output'"),
@@ -109,7 +106,7 @@ def test_invalid_call_is_one_line_and_leaves_nothing(
 
 
 READ = {
-    *("api_key_file", "config", "corpora", "file", "glossary", "inputs", "judge", "origin", "path"),
+    *("api_key_file", "config", "corpora", "file", "glossary", "inputs", "origin", "path"),
     *("prefixes", "references", "sample", "source", "sources", "subject", "systems", "target"),
     *("targets", "test", "valid", "RUN"),
 }
@@ -182,21 +179,18 @@ def test_no_output_of_a_command_replaces_its_input(
 
 
 def test_redirected_files_are_inputs_and_outputs_as_well(tmp_path: Path) -> None:
-    text, config = tmp_path / "text", tmp_path / "data.json"
+    text = tmp_path / "text"
     text.write_text("kept\n")
-    config.write_text("{}")
     with text.open() as stdin:
         done = process("translate", "run", "-o", str(text), stdin=stdin)
     assert (done.returncode, done.stderr.count("is named twice")) == (2, 1)
     with text.open("a") as stdout:
         done = process("translate", "run", str(text), stdout=stdout)
-    assert (done.returncode, done.stderr[:40]) == (
-        2,
-        "error: stdout is a file that the command reads"[:40],
-    )
-    done = process("data", "check", "c", "--set", f"data.train.path={config}", "-o", str(config))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: stdout is a file that the command reads")
+    done = process("data", "clean", "c", "--set", f"data.train.path={text}", "--out", str(text))
     assert (done.returncode, done.stderr.count("is named twice")) == (2, 1)
-    assert (text.read_text(), config.read_text()) == ("kept\n", "{}")
+    assert text.read_text() == "kept\n"
 
 
 def test_missing_package_is_named_with_its_installation(
@@ -268,9 +262,8 @@ def test_closed_pipe_ends_the_program_quietly(lines: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("lines", [1, 100_000])
-def test_full_disk_behind_stdout_is_reported_once(lines: int) -> None:
-    code = WRITES.replace("LINES", str(lines))
+def test_full_disk_behind_stdout_is_reported_once() -> None:
+    code = WRITES.replace("LINES", "1")
     with Path("/dev/full").open("wb") as full:
         done = process("write", code=code, stdout=full)
     assert done.returncode == 2

@@ -75,18 +75,6 @@ def test_shards_list_the_missing_ones_and_join(
     assert contents(tmp_path / "out") == contents(one)
 
 
-def test_one_of_several_translations_of_a_config_is_taken(
-    finished_run: Path, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path, program: Program
-) -> None:
-    call = ("distill", finished_run, tiny_recipe, "--device", "cpu")
-    assert program(*call, "--out", tmp_path / "one")[0] == 0
-    sources = (tmp_path / "one" / "train.en").read_text().splitlines()
-    assert set(sources) <= set((tiny_corpus / "train.en").read_text().splitlines())
-    assert program(*call, "--out", tmp_path / "two", "--n-best", "2")[0] == 0
-    one, two = ((tmp_path / name / "train.de").read_text() for name in ("one", "two"))
-    assert one != two
-
-
 def test_work_without_a_pair_left_is_an_error_after_the_counts(
     finished_run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
 ) -> None:
@@ -111,9 +99,7 @@ def test_work_without_a_pair_left_is_an_error_after_the_counts(
         ("{run} {text}n --out o", "did you mean `more.en`?"),
         ("{text} {text} --out o", "is a file, a run folder was expected"),
         ("{run} --out o", "expected RUN, and CONFIG or a text, got: "),
-        ("{run} {text} --out o --judge {run}", "--judge requires --from"),
-        ("{run} {text} --out o --lines 0", "--lines"),
-        ("{text} --out o --from c.tsv --lines 5", "--lines requires a RUN as the teacher"),
+        ("{run} {text} --out o --allow copy", "--allow requires --from"),
     ],
 )
 def test_invalid_call_is_one_line_and_makes_no_folder(
@@ -130,11 +116,11 @@ def test_invalid_call_is_one_line_and_makes_no_folder(
     assert not Path("o").exists()
 
 
-def test_a_file_in_place_of_the_folder_is_refused_before_lines_are_chosen(
+def test_a_file_in_place_of_the_folder_is_refused(
     finished_run: Path, mono: Path, program: Program
 ) -> None:
     out = mono.with_name("out")
     out.write_text("kept")
-    status, _, err = program("distill", finished_run, mono, "--lines", 3, "--out", out)
+    status, _, err = program("distill", finished_run, mono, "--out", out)
     assert (status, err) == (2, f"error: {out}: is a file; name a folder\n")
     assert out.read_text() == "kept"

@@ -108,14 +108,3 @@ def test_the_compose_file_starts_the_server_behind_a_proxy(
     assert "ports" not in server, "the proxy alone can be reached from outside"
     assert proxy["command"].endswith("--to mt:8000")
     assert set(proxy["depends_on"]) == {"mt"}
-
-
-def test_the_documented_variables_are_those_of_the_compose_file() -> None:
-    text = (FOLDER / "compose.yaml").read_text()
-    used = set(re.findall(r"\$\{([A-Z]+):\?", text))
-    page = (ROOT / "docs" / "deployment.md").read_text()
-    assert used == {"RUN", "DOMAIN", "KEYS"}
-    [exported] = re.findall(r"^export (RUN=.*)$", page, re.MULTILINE)
-    assert {word.partition("=")[0] for word in exported.split()} == used
-    for name in re.findall(r"examples/container/[\w.]+", page):
-        assert (ROOT / name).is_file()

@@ -60,19 +60,9 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
             (f"tiny.yaml {options}", "tiny.yaml: a file is scored with --references and --target-l")
             for options in ("", "--references r", "--target-language zh", "--split test")
         ),
-        ("p.json --allow tokens", "--allow cannot be combined with a passport; score RUN"),
     ],
 )
 def test_options_that_exclude_each_other_are_one_line(
     arguments: str, message: str, refused: Callable[..., str], recipe: Path
 ) -> None:
     assert refused("evaluate", *arguments.split()).startswith(message)
-
-
-@pytest.mark.parametrize(("problems", "status"), [([], 0), (["made: no such file"], 1)])
-def test_exit_status_of_a_checked_passport_is_the_verdict(
-    problems: list[str], status: int, program: Program, recorded: Recorded
-) -> None:
-    recorded("mt.evaluation.passport.check_passport", problems)
-    out = "FAIL: made: no such file\n" if problems else "p.json: all inputs are unchanged\n"
-    assert program("evaluate", "p.json") == (status, out, "")

@@ -14,7 +14,7 @@ def test_exported_model_imports_as_an_equal_run(
     assert "lines identical, from the valid split" in out
     status, out, err = program("import", marian, "--run", back)
     assert status == 0
-    assert out.startswith(f"{back}: en-de, ")
+    assert out.startswith(f"{back}: en to de, ")
     assert "`length_penalty` 0.48 divides" in err
     assert "`decoding.length_penalty: 0.6`" in err
     greedy = ["--set", "decoding.search=greedy"]

@@ -49,7 +49,7 @@ def test_missing_tag_is_refused_with_the_known_ones(
         assert message.startswith(f"{run}: each ")
         assert message.endswith(tags)
     assert not out.exists()
-    with pytest.raises(UserError, match="each .*begins with a tag"):
+    with pytest.raises(UserError):
         Translator.load(run)
 
 

@@ -1,4 +1,4 @@
-"""Commands `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
+"""Commands `mt train`, `mt reproduce` and `mt average`."""
 
 import shutil
 from collections.abc import Callable
@@ -53,38 +53,3 @@ def test_exit_status_of_reproduce_is_the_verdict(
     calibrated = recorded("mt.export.export.calibrate_trained_run")
     assert program("reproduce", recipe) == (status, "30 ± 1\n", "")
     assert calls[0][0][1] == exported[0][0][0] == calibrated[0][0][0] == Path("runs/tiny")
-
-
-@pytest.fixture
-def ablation(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(
-        f"config: {tiny_recipe}\nset: [training.max_updates=4, training.validate_every=4]\n"
-        "seeds: [7]\nsplit: test\nchanges: {untied: [model.tie_embeddings=none]}\n"
-    )
-    return Path("small.yaml")
-
-
-def test_invalid_change_is_reported_before_training(
-    ablation: Path, refused: Refused, recorded: Recorded
-) -> None:
-    calls = recorded("mt.recipes.ablation.run_ablation")
-    ablation.write_text(ablation.read_text().replace("tie_embeddings=none", "tie_embedding=none"))
-    assert refused("ablate", ablation) == (
-        "small.yaml: `changes.untied`: --set model.tie_embedding: unknown; "
-        "did you mean `model.tie_embeddings`?"
-    )
-    assert calls == []
-
-
-def test_ablation_trains_into_folders_named_after_its_file(
-    ablation: Path, program: Program
-) -> None:
-    status, out, _ = program("ablate", ablation)
-    assert status == 0
-    _, _, base, untied, *notes = out.splitlines()
-    assert (base.split()[1], untied.split()[1]) == ("base", "untied")
-    # The references of the test split are lower-cased.
-    assert any(note.startswith("- BLEU of `base`, `untied`: nrefs:1|") for note in notes)
-    assert any(note.endswith("|text:lower-cased") for note in notes)
-    assert Path("runs/ablation-small/untied-seed7/model.json").exists()

@@ -73,12 +73,6 @@ def test_each_kind_changes_its_sides(kind: str, source: str, target: str) -> Non
     assert texts(drawn({kind: 1.0}))[7] == SentencePair(source, target)
 
 
-def test_typos_change_the_source_alone() -> None:
-    changed = texts(drawn({"typos": 1.0}))
-    assert all(new.source != old.source for new, old in zip(changed, PAIRS, strict=True))
-    assert [pair.target for pair in changed] == [pair.target for pair in PAIRS]
-
-
 def test_joined_pairs_are_those_that_follow() -> None:
     counts = Counter[int]()
     for row, pair in enumerate(texts(drawn({"joined_pairs": 1.0}))):
@@ -163,16 +157,6 @@ def test_typo_swaps_drops_or_doubles_a_letter_of_a_long_word() -> None:
     assert changed == {*f"{swaps} {drops} abbcdef abccdef abcddef abcdeef".split()}
 
 
-def test_typos_hit_a_tenth_of_the_words_and_at_least_one() -> None:
-    assert with_typos("no go", Random(1)) == "no go"
-    words = [f"{chr(97 + number)}bcdefgh" for number in range(20)] * 10
-    counts = []
-    for seed in range(20):
-        typed = with_typos(" ".join(words), Random(seed)).split()
-        counts.append(sum(a != b for a, b in zip(words, typed, strict=True)))
-    assert sum(counts) / (20 * len(words)) == pytest.approx(0.1, abs=0.02)
-
-
 WORDS = [f"w{number}" for number in range(40)]
 TEXT = " ".join(WORDS)
 
@@ -205,12 +189,6 @@ def test_words_move_up_to_the_given_distance() -> None:
         assert sorted(words) == sorted(WORDS)
         moved |= {abs(place - WORDS.index(word)) for place, word in enumerate(words)}
     assert moved == {0, 1, 2, 3}
-
-
-def test_noise_depends_on_seed_and_line() -> None:
-    noise = Noise(0.1, 0.1, 3)
-    assert on(noise) == on(noise)
-    assert len({on(noise, line=line, seed=seed) for line in range(5) for seed in range(5)}) == 25
 
 
 @pytest.mark.parametrize("language", ["de", "zh"])

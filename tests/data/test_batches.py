@@ -92,19 +92,6 @@ def test_four_runs_in_turn_are_as_long_as_the_corpus(tokens: int) -> None:
     assert np.std(shares) < 0.08  # 0.25 if chosen at random
 
 
-def test_sentences_of_equal_lengths_are_shuffled_in_every_epoch() -> None:
-    lengths = np.full((1000, 2), 5, dtype=np.int32)
-    one, two = (joined(plan_updates(lengths, 500, seed=1, epoch=epoch)) for epoch in (0, 1))
-    shared = [len(set(a.tolist()) & set(b.tolist())) for a in one for b in two]
-    assert max(shared) < 40  # of 100; ten are expected by chance
-
-
-def test_plan_groups_similar_lengths() -> None:
-    lengths = np.array([[2, 2], [9, 9], [3, 2], [8, 9], [2, 3], [9, 8]], dtype=np.int32)
-    plan = plan_updates(lengths, 16, seed=1, epoch=0)
-    assert sorted(sorted(run.tolist()) for (run,) in plan) == [[0, 2, 4, 5], [1, 3]]
-
-
 @given(
     lengths=lengths_of_any_corpus,
     budget=st.integers(60, 2000),
@@ -141,13 +128,6 @@ def test_ranks_get_the_fewest_batches_of_similar_size(
     by_rank = split_update([np.arange(sentences)], lengths, max_tokens_per_batch=90, ranks=ranks)
     found = [[len(batch) for batch in rank] for rank in by_rank]
     assert sorted(found, reverse=True) == sizes
-
-
-def test_padding_efficiency_counts_each_side() -> None:
-    lengths = np.array([[2, 5], [4, 5], [6, 3]], dtype=np.int32)
-    efficiency = padding_efficiency([np.array([0, 1]), np.array([2])], lengths)
-    assert efficiency.source == pytest.approx(12 / 14)
-    assert efficiency.target == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +186,3 @@ def test_halves_equal_the_batches_of_half_the_examples(
         for name in Batch.__dataclass_fields__:
             one, other = getattr(half, name), getattr(whole, name)
             assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-
-
-def test_batch_moves_to_device() -> None:
-    batch = collate([example(0, [5, 3], [8, 3])]).to("meta")
-    assert isinstance(batch, Batch)
-    assert {t.device.type for t in (batch.source, batch.target_in, batch.target_out)} == {"meta"}
-    assert batch.index.device.type == "cpu"

@@ -10,8 +10,8 @@ from mt.config import Config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer, train_tokenizer
-from tests.factories import config, foreign_vocabulary
+from mt.data.tokenizer_training import TokenizerText, provide_tokenizer, train_tokenizer
+from tests.factories import config
 
 ALPHABETS = {"en": "abcdef", "de": "ghijkl", "fr": "mnopqr"}
 UNKNOWN = "狗"
@@ -77,23 +77,6 @@ def test_replayed_text_keeps_its_segmentation(tmp_path: Path) -> None:
             assert new.encode_source(lines) == old.encode_source(lines)
     before, after = lengths(text("fr", 2), old, new)
     assert after < 0.5 * before
-
-
-def test_characters_count_as_the_old_tokenizer_normalizes_them(tmp_path: Path) -> None:
-    lines = [*text("en", 1), *text("de", 1)]
-    options = {"normalization_rule_name": "nmt_nfkc", "control_symbols": ["<2de>"]}
-    old = foreign_vocabulary(lines, 310, byte_fallback=True, **options)
-    corpora = {
-        "new": corpus(tmp_path, "en", "fr", 2, tag="<2fr>"),
-        "old": corpus(tmp_path, "en", "de", 2, tag="<2de>"),
-    }
-    tags = {"tags": ["<2de>", "<2fr>"]}
-    data = config(data={"train": {"corpora": corpora}}, tokenizer=tags).data
-    selection = NewText.for_corpora(data, (old, old))
-    # NFKC maps the wide letters to those of ASCII.
-    wide = text("en", 2)[0].translate({ord(letter): ord(letter) + 0xFEE0 for letter in "abc"})
-    pair = SentencePair(wide, text("fr", 2)[0])
-    assert selection.select(pair, ("en", "fr")) == SentencePair("", pair.target)
 
 
 def test_unknown_characters_of_replayed_text_become_tokens(tmp_path: Path) -> None:

@@ -1,12 +1,7 @@
-import hashlib
-import re
 from pathlib import Path
 
 import pytest
 
-from mt.data.pairs import SentencePair
-from mt.evaluation.scores import evaluate
-from mt.recipes.reproduce import nearest_targets
 from tests.factories import load_script
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "quickstart"
@@ -29,39 +24,7 @@ def test_generator_reproduces_the_files() -> None:
         assert (FOLDER / name).read_bytes() == text.encode(), name
 
 
-def test_sizes(files: dict[str, list[str]]) -> None:
-    sizes = {name: len(lines) for name, lines in files.items()}
-    assert sizes == {
-        f"{split}.{language}": {"train": 24_000}.get(split, 500)
-        for split in SPLITS
-        for language in ("en", "zh")
-    }
-    assert sum((FOLDER / name).stat().st_size for name in files) < 3_500_000
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_sentence_occurs_twice_or_leaks(language: str, files: dict[str, list[str]]) -> None:
     sentences = [line for split in SPLITS for line in files[f"{split}.{language}"]]
     assert len({*sentences}) == len(sentences)
-
-
-def test_readme_has_checksums_and_samples(files: dict[str, list[str]]) -> None:
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    sums = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", page))
-    assert sums == {
-        name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in files
-    }
-    samples = re.findall(r"^\| ([A-Z].*?) \| (.*[。？！]) \|$", page, flags=re.MULTILINE)
-    assert len(samples) >= 8
-    assert set(samples) <= set(zip(files["test.en"], files["test.zh"], strict=True))
-
-
-def test_nearest_training_sentences_score_low(files: dict[str, list[str]]) -> None:
-    train = zip(files["train.en"], files["train.zh"], strict=True)
-    copies = nearest_targets(
-        (SentencePair(*pair) for pair in train), files["test.en"], source_language="en"
-    )
-    bleu = evaluate(copies, [files["test.zh"]], target_language="zh").bleu
-    assert bleu.value < 40
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert f"**{bleu.value:.2f} BLEU**" in page

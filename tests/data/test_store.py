@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -170,18 +170,6 @@ def test_damaged_store_is_written_again(
     assert "\n" not in message
 
 
-def test_failing_corpus_leaves_no_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    class Failing(ListedPairs):
-        def pairs(self) -> Generator[SentencePair, None, Checksums]:
-            yield from self.listed
-            raise DataError("line 101 is not UTF-8")
-
-    failing = Failing(UNVERIFIED, tuple(PAIRS), [])
-    with pytest.raises(DataError, match="line 101"):
-        prepare_store(failing, tokenizer, max_tokens=50, cache=tmp_path)
-    assert files(tmp_path) == []
-
-
 def test_error_of_a_full_disk_names_the_file(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,22 +253,6 @@ def test_pairs_are_taken_equally_often_up_to_one(size: int, weight: float) -> No
         every = [total[pair] for pair in range(size)]
         assert max(every) - min(every) <= 1
     assert set(total) <= set(range(size))
-
-
-def test_pairs_follow_from_seed_and_epoch() -> None:
-    mixture = mix([50, 60], [0.4, 1.5])
-    first = [mixture.pairs(seed=3, epoch=epoch) for epoch in range(5)]
-    for epoch in reversed(range(5)):
-        assert np.array_equal(mix([50, 60], [0.4, 1.5]).pairs(seed=3, epoch=epoch), first[epoch])
-    assert not np.array_equal(mixture.pairs(seed=4, epoch=0), first[0])
-    assert all(not np.array_equal(one, two) for one, two in pairwise(first))
-
-
-def test_weight_of_one_takes_all_in_order() -> None:
-    mixture = mix([3, 4], [1, 1.0])
-    assert mixture.is_plain
-    assert mixture.pairs(seed=1, epoch=5).tolist() == list(range(7))
-    assert not mix([3, 4], [1, 1.5]).is_plain
 
 
 def test_temperature_flattens_shares_and_keeps_the_epoch_length() -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mt.config import TokenizerConfig
 from mt.data import subword_sampling as sampling_module
 from mt.data.store import Chunk, LeftOut, PairStore, Rows, write_store
-from mt.data.subword_sampling import DrawnEpochs, Sampling, draw_store, find_epoch_file
+from mt.data.subword_sampling import EpochTokens, Sampling, find_epoch_file, sample_epoch
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.special_ids import BOS, EOS, PAD, UNK
@@ -72,7 +72,7 @@ def drawn(
     """Return rows in the tokens of the first epoch."""
     sampling = replace(SAMPLING, source=strength, target=0.0, **keys)
     both = Tokenizer(vocabulary, vocabulary, "")
-    return [source for source, _ in ids(draw_store(stored(folder, rows), both, sampling, 0))]
+    return [source for source, _ in ids(sample_epoch(stored(folder, rows), both, sampling, 0))]
 
 
 @pytest.mark.parametrize("vocabulary", [BPE, NFKC])
@@ -91,13 +91,6 @@ def test_drawn_tokens_are_the_same_text(
     for row in drawn_ids:
         assert row[-1] == EOS
         assert not {PAD, UNK, BOS, EOS} & set(row[:-1])
-
-
-@settings(deadline=None, max_examples=25)
-@given(lines=st.lists(familiar | LINES_OF_TEXT, min_size=1, max_size=4))
-def test_weak_sampling_is_the_segmentation_of_sentencepiece(folder: Path, lines: list[str]) -> None:
-    plain = BPE.encode(lines)
-    assert drawn(folder, BPE, plain, 1e-9) == plain
 
 
 DRAWS = 20_000
@@ -166,7 +159,7 @@ def test_draws_follow_from_seed_epoch_and_text_alone(folder: Path) -> None:
 
     def draw(epoch: int = 0, **keys: Any) -> list[tuple[list[int], list[int]]]:
         plain = stored(folder, rows, rows, rows[:2])
-        return ids(draw_store(plain, both, replace(SAMPLING, **keys), epoch))
+        return ids(sample_epoch(plain, both, replace(SAMPLING, **keys), epoch))
 
     first = draw()
     with ThreadPoolExecutor(3) as pool:
@@ -184,8 +177,8 @@ def plain(tmp_path: Path) -> PairStore:
 
 
 @pytest.fixture
-def epochs(plain: PairStore) -> Iterator[DrawnEpochs]:
-    opened = DrawnEpochs([plain], Tokenizer(BPE, BPE, ""), SAMPLING, epochs=None)
+def epochs(plain: PairStore) -> Iterator[EpochTokens]:
+    opened = EpochTokens([plain], Tokenizer(BPE, BPE, ""), SAMPLING, epochs=None)
     yield opened
     opened.close()
 
@@ -202,7 +195,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_next_epoch_is_drawn_ahead_and_former_epochs_are_deleted(
-    plain: PairStore, epochs: DrawnEpochs
+    plain: PairStore, epochs: EpochTokens
 ) -> None:
     zero = epochs.open(0)
     assert epochs.open(0) is zero
@@ -218,7 +211,7 @@ def test_next_epoch_is_drawn_ahead_and_former_epochs_are_deleted(
 
 def test_waiting_for_another_process_is_logged_and_its_file_used(
     plain: PairStore,
-    epochs: DrawnEpochs,
+    epochs: EpochTokens,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -234,19 +227,19 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
         assert not path.exists()
     drawn_ids = ids(opening.result())
     written = path.stat().st_ino
-    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
+    assert ids(sample_epoch(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert path.stat().st_ino == written
     assert not list(path.parent.glob(".0.arrow.*"))
     path.write_bytes(path.read_bytes()[:-100])
-    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
+    assert ids(sample_epoch(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert f"{path}: damaged" in caplog.text
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, 524])
 def test_file_system_without_locks_draws_and_keeps_the_files_of_other_ranks(
-    number: int, plain: PairStore, epochs: DrawnEpochs, monkeypatch: pytest.MonkeyPatch
+    number: int, plain: PairStore, epochs: EpochTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0))
+    wanted = ids(sample_epoch(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0))
     path = find_epoch_file(plain, SAMPLING, 0)
     path.unlink()
     other = path.with_name(".0.arrow.999999")
@@ -261,17 +254,6 @@ def test_file_system_without_locks_draws_and_keeps_the_files_of_other_ranks(
     other.unlink()
 
 
-def test_failed_draw_is_raised_when_its_epoch_is_opened(
-    plain: PairStore, epochs: DrawnEpochs
-) -> None:
-    path = find_epoch_file(plain, SAMPLING, 1)
-    path.mkdir(parents=True)  # a folder cannot be replaced by a file
-    epochs.open(0)
-    with pytest.raises(OSError, match=str(path)):
-        epochs.open(1)
-    path.rmdir()
-
-
 def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
     rows = BPE.encode(LINES)
     plain = stored(tmp_path, *[rows * 50] * 80)
@@ -279,14 +261,14 @@ def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
     code = f"""
         from pathlib import Path
         from mt.data.store import PairStore
-        from mt.data.subword_sampling import DrawnEpochs, Sampling, find_epoch_file
+        from mt.data.subword_sampling import EpochTokens, Sampling, find_epoch_file
         from mt.data.tokenizer import Tokenizer
         from mt.data.tokenizer import Vocabulary
 
         words = Vocabulary.from_model(Path({str(tmp_path / "model")!r}).read_bytes())
         store = PairStore(Path({str(plain.path)!r}))
         sampling = Sampling(source=0.5, target=0.5, max_tokens=99, seed=1)
-        epochs = DrawnEpochs([store], Tokenizer(words, words, ""), sampling, epochs=None)
+        epochs = EpochTokens([store], Tokenizer(words, words, ""), sampling, epochs=None)
         epochs.begin(0)
     """
     result = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, check=False)

@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from mt.data.pairs import SentencePair
@@ -35,39 +32,5 @@ SPLITS = RULE.Splits(
 )
 
 
-def test_keys() -> None:
-    assert RULE.key("Ｉt's 3:30—naïve,  ÄB_c!") == "its330naïveäbc"
-    assert RULE.key("汤姆，你好！") == "汤姆你好"
-
-
-def test_rank_equals_sha256sum() -> None:
-    """`printf 'tatoeba\\0zh\\0a' | sha256sum`."""
-    expected = "60ee9713ed40ded3c8434e7d0833c43449fb7eff762264903c2960d62d4be69b"
-    assert RULE.rank("a") == expected
-
-
 def test_rule_on_invented_lines() -> None:
     assert RULE.split(UPSTREAM, held_out=2) == SPLITS
-
-
-def test_script_writes_the_files(tmp_path: Path) -> None:
-    lines = [f"{pair.source}\t{pair.target}\tCC-BY 2.0\n" for pair in UPSTREAM]
-    (tmp_path / "cmn.txt").write_text("".join(lines), encoding="utf-8")
-    command: list[str | Path] = [
-        sys.executable,
-        SCRIPT,
-        tmp_path / "cmn.txt",
-        tmp_path / "out" / "tatoeba-zh-en",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])}
-    subprocess.run(command, check=True, env=environment)
-    # With 1,000 pairs to hold out, everything here goes into test.
-    written = {path.name: path.read_bytes().decode() for path in (tmp_path / "out").rglob("*.*")}
-    assert written == {
-        "train.en": "",
-        "train.zh": "",
-        "valid.en": "",
-        "valid.zh": "",
-        "test.en": "C!\nH\nG\nA.\nD\nB.\n",
-        "test.zh": "丙。\nxy1\n庚\n甲。\n戊\n乙\n",
-    }

@@ -1,4 +1,3 @@
-import importlib
 import io
 import random
 from itertools import pairwise
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 from mt.config import TokenizerConfig
 from mt.data.tokenizer import Vocabulary
 from mt.data.tokenizer_training import extend_model, find_former_rows, train_model
-from mt.special_ids import UNK
-from tests.factories import foreign_vocabulary
 
 Algorithm = Literal["bpe", "unigram"]
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram")
@@ -125,24 +122,6 @@ def test_new_bpe_tokens_are_merged_after_old_ones() -> None:
         assert ours == [part for part in joined_by_rank(text, ranks) if part in ranks]
 
 
-def test_new_unigram_scores_are_at_least_the_lowest_old_score() -> None:
-    old, new = OLDER["unigram"], NEWER["unigram"]
-    scores = [new.processor.get_score(number) for number in range(len(old), len(new))]
-    lowest = min(old.processor.get_score(number) for number in old.texts())
-    assert all(lowest <= score < 0 for score in scores)
-    assert len(set(scores)) > 0.6 * COUNT
-
-
-@each_algorithm
-def test_frequent_characters_come_first(algorithm: Algorithm) -> None:
-    lines = ["狗狗狗狗猫猫猫鸟 the old line was seen here"] * 50
-    old = OLDER[algorithm]
-    assert tokens_of(extended(OLD[algorithm], lines, 2))[len(old) :] == ["狗", "猫"]
-    more = tokens_of(extended(OLD[algorithm], lines, 8))[len(old) :]
-    assert set(more[:3]) == {"狗", "猫", "鸟"}
-    assert all(len(token) > 1 for token in more[3:])
-
-
 def test_tokens_that_bpe_cannot_produce_are_omitted() -> None:
     draw = random.Random(3)
     texts = [["".join(draw.choices("abcd", k=7)) for _ in range(90)] for _ in range(2)]
@@ -184,27 +163,6 @@ def test_tokens_that_the_normalization_changes_are_omitted(algorithm: Algorithm)
 
 
 @each_algorithm
-def test_extended_model_is_valid_protobuf(algorithm: Algorithm) -> None:
-    try:
-        protobuf: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    except Exception as error:  # missing, or incompatible with SentencePiece's classes
-        pytest.skip(f"protobuf: {error}")
-    read = protobuf.ModelProto.FromString
-    old = read(OLD[algorithm])
-    written = NEWER[algorithm].processor.serialized_model_proto()
-    new = read(written)
-    assert new.SerializeToString() == written
-    assert list(new.pieces[: len(old.pieces)]) == list(old.pieces)
-    normal = protobuf.ModelProto.SentencePiece.NORMAL
-    assert {token.type for token in new.pieces[len(old.pieces) :]} == {normal}
-    assert new.trainer_spec.vocab_size == len(new.pieces) == len(old.pieces) + COUNT
-    for message in (old, new):
-        del message.pieces[:]
-        message.trainer_spec.vocab_size = 0
-    assert new == old
-
-
-@each_algorithm
 def test_former_row_is_the_old_token_or_the_parts_of_a_new_one(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     rows = find_former_rows(new, old)
@@ -215,10 +173,3 @@ def test_former_row_is_the_old_token_or_the_parts_of_a_new_one(algorithm: Algori
         assert b"".join(old.token_bytes[part] for part in row.ids) == new.token_bytes[number]
         if row.token.startswith(MARK):
             assert list(row.ids) == old.encode([row.token[1:].replace(MARK, " ")])[0][:-1]
-
-
-def test_former_row_of_an_unknown_byte_is_unk() -> None:
-    old = foreign_vocabulary(["ab"] * 5, 20)
-    rows = {row.token: row for row in find_former_rows(OLDER["bpe"], old)}
-    assert rows["<0x41>"].ids == rows["h"].ids == rows["<unk>"].ids == (UNK,)
-    assert [rows[token].is_new for token in ("<0x41>", "h", "<unk>", "<s>")] == [1, 1, 0, 0]

@@ -1,7 +1,6 @@
 """Step models without a network, and the exhaustive search that beam search is compared with."""
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -33,7 +32,6 @@ class PrefixModel:
         self.vocabulary, self.beam, self.sharpness = vocabulary, beam, sharpness
         self.seeds = list(seeds)
         self.prefixes: list[Ids] = [()] * len(self.seeds)
-        self.last_read: list[tuple[int, Ids]] = []
         self.rows_by_step: list[int] = []
         self.reorders = 0
 
@@ -45,11 +43,8 @@ class PrefixModel:
             (*prefix, last) for prefix, last in zip(self.prefixes, last_ids.tolist(), strict=True)
         ]
         self.prefixes = [prefix for prefix in read for _ in range(self.beam // rows)]
-        self.last_read = [(self.seeds[row // rows], prefix) for row, prefix in enumerate(read)]
-        return torch.stack([self.logits(seed, prefix) for seed, prefix in self.last_read])
-
-    def attention(self) -> Tensor:
-        return torch.stack([self.weights(seed, prefix) for seed, prefix in self.last_read])
+        logits = [self.logits(self.seeds[row // rows], prefix) for row, prefix in enumerate(read)]
+        return torch.stack(logits)
 
     def reorder(self, parents: Tensor) -> None:
         assert parents.shape == (len(self.seeds), self.beam)
@@ -72,9 +67,6 @@ class PrefixModel:
 
     def logits(self, seed: int, prefix: Ids) -> Tensor:
         return self.sharpness * self._normal(seed, prefix, self.vocabulary)
-
-    def weights(self, seed: int, prefix: Ids) -> Tensor:
-        return (3 * self._normal(seed + 1, prefix, SOURCE_TOKENS)).softmax(0)
 
     def _normal(self, seed: int, prefix: Ids, count: int) -> Tensor:
         number = seed
@@ -117,26 +109,12 @@ def exhaustive(
     *,
     alpha: float = 0.6,
     normalization: Normalization = "gnmt",
-    coverage: float = 0.0,
     allowed: Callable[[Ids], bool] = lambda _: True,
-    repetition_penalty: float = 1.0,
     free: int = 0,
 ) -> list[tuple[Ids, float]]:
     """Rank all allowed translations of a model's sentence; the first `free` tokens cost nothing."""
     scores = {}
     for ids in filter(allowed, every_translation(model.vocabulary, limit)):
-        total = sum(
-            part * (repetition_penalty if token in ids[:place] else 1.0)
-            for place, (token, part) in enumerate(
-                zip(ids, model.forced_log_probs(ids), strict=True)
-            )
-            if place >= free
-        )
+        total = sum(model.forced_log_probs(ids)[free:])
         scores[ids] = total / LENGTH_NORMALIZATIONS[normalization](len(ids), alpha)
-        if coverage:
-            steps = [
-                model.weights(model.seeds[0], (BOS, *ids[:place])) for place in range(len(ids))
-            ]
-            looked = torch.stack(steps).sum(0).tolist()
-            scores[ids] += coverage * sum(math.log(min(each, 1.0)) for each in looked)
     return sorted(scores.items(), key=lambda item: -item[1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt.decoding.constraints import Constraints, Prefixes
+from mt.decoding.constraints import Constraints
 from mt.decoding.sampling import SampleSettings, sample
 from mt.decoding.search import BeamSettings, beam, best_candidates, greedy, largest
 from mt.errors import DivergedError
@@ -36,8 +36,6 @@ def begins_with(prefix: Ids) -> Callable[[Ids], bool]:
             )
             for size in (1, 2, 3)
         ),
-        (Constraints(repetition_penalty=1.7), {"repetition_penalty": 1.7}),
-        (Constraints(shortest=torch.tensor([4])), {"allowed": lambda ids: len(ids) >= 4}),
         *(
             (
                 Constraints(prefixes=torch.tensor([prefix])),
@@ -63,14 +61,6 @@ def test_wide_beam_finds_the_best_allowed_translations(
         found = [each for each in found if each.finished][: len(wanted)]
         assert [(*each.ids, EOS) for each in found] == [ids for ids, _ in wanted]
         assert [each.score for each in found] == pytest.approx([s for _, s in wanted], abs=1e-4)
-
-
-def test_row_without_any_allowed_token_may_end() -> None:
-    constraints = Constraints(no_repeat_ngram=1, shortest=torch.tensor([9]))
-    prefixes = Prefixes(torch.tensor([0]), torch.tensor([[4, 5]]))
-    best = best_candidates(torch.zeros(1, VOCABULARY), 2, constraints, prefixes)
-    assert best.ids[0, 0] == EOS
-    assert best.log_probs[0].tolist() == pytest.approx([-math.log(VOCABULARY), -math.inf])
 
 
 def test_pad_unk_and_bos_are_never_generated_but_keep_their_probability() -> None:

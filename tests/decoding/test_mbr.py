@@ -42,11 +42,11 @@ def test_each_pair_is_compared_once() -> None:
 @pytest.mark.parametrize("search", ["sample", "beam"])
 def test_run_translates_by_the_highest_expected_utility(search: str, finished_run: Path) -> None:
     lines, prefixes = ["one two three", "four", ""], ["", "two", ""]
-    overrides = [f"decoding.search={search}", "decoding.beam=6", "decoding.repair=off"]
+    overrides = [f"decoding.search={search}", "decoding.beam=16", "decoding.repair=off"]
     plain = load_translator(finished_run, overrides=overrides, device="cpu")
-    overrides += ["decoding.mbr=chrf", "decoding.mbr_candidates=6"]
+    overrides += ["decoding.mbr=chrf"]
     chosen = load_translator(finished_run, overrides=overrides, device="cpu")
-    candidates = plain.stream(lines, prefixes=prefixes, n_best=6)
+    candidates = plain.stream(lines, prefixes=prefixes, n_best=16)
     found = chosen.stream(lines, prefixes=prefixes, n_best=2)
     for of_line, translation, prefix in zip(candidates, found, prefixes, strict=True):
         texts = [each.text for each in of_line.alternatives] if translation.source else []

@@ -55,12 +55,6 @@ def test_tokens_are_drawn_by_their_probability(
         assert found[token] == pytest.approx(share, abs=0.0015)
 
 
-def test_constraints_hold() -> None:
-    found = shares(SampleSettings(), Constraints(shortest=torch.tensor([2])))
-    assert found.keys() == {4, 5, 6}
-    assert found[4] == pytest.approx(0.4 / 0.72, abs=0.0015)
-
-
 def test_uniform_numbers_depend_on_seed_sentence_and_draw() -> None:
     sources = [[4, 5, EOS], [4, 6, EOS], [4, 5, EOS]]
     numbers = uniform_numbers(sources, seed=1, draws=[0, 0, 1], length=9)

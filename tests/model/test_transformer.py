@@ -76,7 +76,7 @@ def test_separate_vocabularies_have_their_own_sizes() -> None:
     sizes = {"source_vocabulary": 20, "target_vocabulary": 33}
     model = Transformer(model_config(tie_embeddings="decoder"), **sizes)
     assert model(SOURCE, TARGET_IN).shape[-1] == 33
-    with pytest.raises(ValueError, match="one vocabulary"):
+    with pytest.raises(ValueError):
         Transformer(model_config(), **sizes)
 
 

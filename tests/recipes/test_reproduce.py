@@ -71,12 +71,12 @@ def test_reproduction_ends_with_the_published_scores(
         f"[{{split: test, system: best, score: 99.9, {protocol}, source: one paper}}, "
         "{split: test, system: old, score: 3, source: another}]"
     )
-    settings = [f"evaluation.published={published}", "evaluation.seed_tolerance=0.7"]
+    settings = [f"evaluation.published={published}"]
     result = reproduce(load_config(tiny_recipe, overrides=settings), run)
     assert result.passed
     best, old = result.text.split("\n")[-2:]
     assert best.startswith("test: best 99.90, here ")
-    assert best.endswith(", seeds vary by ± 0.70) [one paper]")
+    assert best.endswith(") [one paper]")
     assert old.endswith("(not comparable: its source does not state `nrefs`) [another]")
 
 
@@ -136,8 +136,8 @@ def test_published_score_is_compared_by_the_same_protocol(
     signature: str, protocol: str, difference: str
 ) -> None:
     here = Score("BLEU", 41.524, signature)
-    outcome = f"not comparable: {difference}" if difference else "+0.50, seeds vary by ± 0.30"
-    comparison = compare_with_published(published(protocol), here, seed_tolerance=0.3)
+    outcome = f"not comparable: {difference}" if difference else "+0.50"
+    comparison = compare_with_published(published(protocol), here)
     assert comparison == f"Tiny 41.02, here 41.52 ({outcome}) [a paper]"
 
 

@@ -13,9 +13,11 @@ import pytest
 
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
-from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits
+from mt.serving.requests import Access, Limits
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
+
+NO_KEY = Access()
 
 
 class Backwards(Engine):
@@ -101,9 +103,7 @@ class Client:
 
 
 @contextmanager
-def running(
-    translator: Translator, access: Access = NO_KEY_OWN_ORIGIN, **limits: int
-) -> Iterator[Client]:
+def running(translator: Translator, access: Access = NO_KEY, **limits: int) -> Iterator[Client]:
     server = build_server(translator, "my run", limits=Limits(**limits), access=access)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]

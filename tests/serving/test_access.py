@@ -120,32 +120,19 @@ def test_strange_name_of_this_machine_is_refused(
     assert client.post(OWN, headers={"Host": host})[0] == 200, "no page sent it"
 
 
-@pytest.mark.parametrize(
-    ("origin", "message"),
-    [
-        ("here.org", "--allow-origin here.org: an origin is a scheme and a host, with a port if "),
-        ("https://*.here.org", "as in `https://example.org`"),
-        ("", "--allow-origin : an origin is a scheme and a host"),
-    ],
-)
-def test_other_text_is_no_origin(origin: str, message: str) -> None:
-    with pytest.raises(UserError) as error:
+@pytest.mark.parametrize("origin", ["here.org", "https://*.here.org", ""])
+def test_other_text_is_no_origin(origin: str) -> None:
+    with pytest.raises(UserError):
         read_access(None, [origin])
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b" \n\n", "keys: has no API key; write one per line"),
-        (b"good\nnot good\n", "keys: line 2 is not a key: a key has ASCII characters without"),
-        (b"\xff", "keys: line 1 is not a key"),
-    ],
+    ("content", "line"),
+    [(b" \n\n", "no API key"), (b"good\nnot good\n", "line 2"), (b"\xff", "line 1")],
 )
-def test_file_without_keys_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_file_without_keys_is_refused(content: bytes, line: str, tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_bytes(content)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=line) as error:
         read_access(path, [])
-    assert message in str(error.value)
     assert "good" not in str(error.value)

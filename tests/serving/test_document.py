@@ -67,31 +67,26 @@ def test_files_of_all_formats_come_back(serve: Serve, chinese: Translator) -> No
 
 
 @pytest.mark.parametrize(
-    ("query", "content", "status", "message"),
+    ("query", "content", "status", "named"),
     [
-        ("", b"ab", 422, "`name`: is missing, as in /document?name=page.html"),
-        ("?name=a.txt&name=b.txt", b"ab", 422, "`name`: is given twice"),
+        ("", b"ab", 422, "`name`"),
+        ("?name=a.txt&name=b.txt", b"ab", 422, "`name`"),
         ("?name=a.htlm", b"ab", 422, "did you mean `.htm`?"),
-        ("?name=a%0Ab.txt.gz", b"ab", 422, "b.txt.gz: unknown suffix; known are"),
+        ("?name=a%0Ab.txt.gz", b"ab", 422, "b.txt.gz"),
         ("?name=a.txt", b"\xff", 422, "a.txt: "),
-        (
-            "?name=a.tsv",
-            b"id\tt\n",
-            422,
-            "name the texts to translate with `column`; there are `id`, `t`",
-        ),
-        ("?name=a.jsonl&column=t", b'{"t": "a"}\n{', 422, "a.jsonl: line 2: not JSON"),
-        ("?name=a.html", b"a" * 66_737, 413, "the body is larger than the limit of 66,736 bytes"),
+        ("?name=a.tsv", b"id\tt\n", 422, "`column`; there are `id`, `t`"),
+        ("?name=a.jsonl&column=t", b'{"t": "a"}\n{', 422, "a.jsonl: line 2"),
+        ("?name=a.html", b"a" * 66_737, 413, "66,736 bytes"),
     ],
 )
 def test_unfit_file_is_refused_in_one_line(
-    query: str, content: bytes, status: int, message: str, strict: Any
+    query: str, content: bytes, status: int, named: str, strict: Any
 ) -> None:
     client, engine = strict
     engine.calls.clear()
     answered, answer = client.post(content, f"/document{query}")
     assert (answered, list(answer)) == (status, ["error"])
-    assert message in answer["error"]
+    assert named in answer["error"]
     assert "\n" not in answer["error"]
     assert engine.calls == []
 

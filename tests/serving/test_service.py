@@ -77,23 +77,14 @@ XLIFF = (
 )
 
 
-@pytest.mark.parametrize(
-    ("glossary", "status", "message"),
-    [
-        ([["ab", "ba"]], 422, "`glossary"),
-        ({"ab": ""}, 422, "glossary: `ab` is not a source term"),
-        ({"ab": 1}, 422, "`glossary.ab`: Input should be a valid string"),
-        ({"ab": ["ba"]}, 422, "`glossary.ab`: Input should be a valid string"),
-        ({"<b>": "x"}, 422, "glossary: `<b>` has `<b>`; leave out markup"),
-        ({"a\ud800": "x"}, 422, "glossary: `a"),
-        (7, 422, "`glossary"),
-    ],
-)
-def test_a_glossary_that_is_none_is_refused(
-    glossary: Any, status: int, message: str, strict: tuple[Any, Any]
-) -> None:
-    answered, answer = strict[0].post({"texts": ["ab"], "glossary": glossary})
-    assert (answered, answer["error"][: len(message)]) == (status, message)
+def test_a_glossary_that_is_none_is_refused(strict: tuple[Any, Any]) -> None:
+    for glossary in (
+        *([["ab", "ba"]], {"ab": ""}, {"ab": 1}, {"ab": ["ba"]}),
+        *({"<b>": "x"}, {"a\ud800": "x"}, 7),
+    ):
+        status, answer = strict[0].post({"texts": ["ab"], "glossary": glossary})
+        assert (status, list(answer)) == (422, ["error"]), glossary
+        assert "glossary" in answer["error"]
 
 
 def test_confidence_of_a_text_is_the_mean_of_its_lines(serve: Serve, backwards: Build) -> None:
@@ -114,29 +105,20 @@ def test_line_ends_are_preserved(parts: list[str]) -> None:
     assert not any(end in line for line in text.lines for end in "\r\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "notes"),
-    [
-        ("", "empty", []),
-        ("ab\n", "ok", []),
-        ("aba", "copied", ["the translation is the line itself"]),
-        (
-            "ab cd ef\r\naba\n",
-            "copied",
-            [
-                "line 1: 9 tokens, the model supports up to 6: translated in 2 parts",
-                "line 2: the translation is the line itself",
-            ],
-        ),
-    ],
-)
-def test_status_and_notes_of_a_text_come_from_its_lines(
-    text: str, status: str, notes: list[str], serve: Serve, backwards: Build
-) -> None:
+def test_status_and_notes_of_a_text_come_from_its_lines(serve: Serve, backwards: Build) -> None:
     translator = backwards()
     translator.longest_source = 6
-    [answer] = serve(translator).post({"texts": [text]})[1]["translations"]
-    assert (answer["status"], answer["notes"]) == (status, notes)
+    client = serve(translator)
+    for text, status, noted in (
+        ("", "empty", []),
+        ("ab\n", "ok", []),
+        ("aba", "copied", ["the translation"]),
+        ("ab cd ef\r\naba\n", "copied", ["line 1: 9 tokens", "line 2: the translation"]),
+    ):
+        [answer] = client.post({"texts": [text]})[1]["translations"]
+        assert answer["status"] == status
+        assert len(answer["notes"]) == len(noted)
+        assert all(map(str.startswith, answer["notes"], noted))
 
 
 def test_alternatives_on_request(serve: Serve, backwards: Build) -> None:
@@ -148,8 +130,7 @@ def test_alternatives_on_request(serve: Serve, backwards: Build) -> None:
         [],
         [],
     ]
-    message = "`alternatives`: at most 2, limited by this model's search"
-    assert client.post({**asked, "alternatives": 3}) == (422, {"error": message})
+    assert client.post({**asked, "alternatives": 3})[0] == 422
     assert json.loads(client.request("GET", "/health")[1])["alternatives"] == 2
 
 
@@ -175,31 +156,33 @@ def test_only_the_texts_of_html_change(serve: Serve, backwards: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "status", "named"),
     [
-        (b"", "the body is not JSON: Expecting value: line 1 column 1 (char 0)"),
-        (b'{"texts": ["\xff"]}', "the body cannot be read as JSON in UTF-8"),
-        (b"[" * 60_000, "the body cannot be read as JSON"),
-        ([1], 'an object was expected: {"texts": ["...", "..."]}'),
-        ({}, "`texts`: is missing"),
-        ({"text": ["a"]}, "`text`: unknown; did you mean `texts`?"),
-        ({"texts": ["a", 3]}, "`texts.1`: a string was expected"),
-        ({"texts": ["a"], "x\ny": 1}, "`x y`: unknown"),
-        ({"texts": ["a"], "alternatives": -1}, "`alternatives`: Input should be greater than"),
-        ({"texts": ["<p>a<p>b<p>c<p>d"], "format": "html"}, "`texts`: 4 lines in all, the limit "),
-        (b"a" * 20_000_000, "the body is larger than the limit of 66,736 bytes"),
-        (iter([b"a" * 10_000] * 50), "the body is larger than the limit of 66,736 bytes"),
-        ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
-        ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
+        (b"", 422, "the body is not JSON"),
+        (b'{"texts": ["\xff"]}', 422, "UTF-8"),
+        (b"[" * 60_000, 422, "JSON"),
+        ([1], 422, '{"texts": ["...", "..."]}'),
+        ({}, 422, "`texts`"),
+        ({"text": ["a"]}, 422, "`text`: unknown; did you mean `texts`?"),
+        ({"texts": ["a", 3]}, 422, "`texts.1`"),
+        ({"texts": ["a"], "x\ny": 1}, 422, "`x y`"),
+        ({"texts": ["a"], "alternatives": -1}, 422, "`alternatives`"),
+        ({"texts": ["<p>a<p>b<p>c<p>d"], "format": "html"}, 413, "`texts`: 4 lines"),
+        (b"a" * 20_000_000, 413, "66,736 bytes"),
+        (iter([b"a" * 10_000] * 50), 413, "66,736 bytes"),
+        ({"texts": ["a" * 60, "a" * 41]}, 413, "`texts`: 101 characters"),
+        ({"texts": ["a", "a\na\n"]}, 413, "`texts`: 4 lines"),
     ],
     ids=range(14),
 )
-def test_invalid_request_is_refused_in_one_line(body: Any, message: str, strict: Any) -> None:
+def test_invalid_request_is_refused_in_one_line(
+    body: Any, status: int, named: str, strict: Any
+) -> None:
     client, engine = strict
     engine.calls.clear()
-    status, answer = client.post(body)
-    assert (status, list(answer)) == (413 if "the limit " in message else 422, ["error"])
-    assert answer["error"].startswith(message)
+    answered, answer = client.post(body)
+    assert (answered, list(answer)) == (status, ["error"])
+    assert named in answer["error"]
     assert "\n" not in answer["error"]
     assert engine.calls == []
 
@@ -209,22 +192,13 @@ def test_escaped_characters_within_the_limit_fit(strict: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "second", "status", "message"),
-    [
-        (
-            {"waiting": 2, "sentences": 2},
-            ["cd", "ef"],
-            429,
-            "too many lines in the queue, the limit is 2; try again",
-        ),
-        ({"requests": 2}, ["cd"], 503, "too many requests at once, at most 2 are taken; try again"),
-    ],
+    ("limits", "second", "status"),
+    [({"waiting": 2, "sentences": 2}, ["cd", "ef"], 429), ({"requests": 2}, ["cd"], 503)],
 )
 def test_overload_is_refused_with_retry_after(
     limits: dict[str, int],
     second: list[str],
     status: int,
-    message: str,
     serve: Serve,
     backwards: Build,
     engine: Any,
@@ -236,33 +210,23 @@ def test_overload_is_refused_with_retry_after(
         assert engine.begun.wait(10)
         waits = others.submit(client.texts, *second)
         client.wait_for("mt_waiting_sentences", len(second))
-        response, body = client.request("POST", "/translate", b'{"texts": ["gh"]}')
+        response, _ = client.request("POST", "/translate", b'{"texts": ["gh"]}')
         assert (response.status, response.headers["Retry-After"]) == (status, "1")
-        assert json.loads(body) == {"error": message}
         assert client.request("GET", "/health")[0].status == 200
         engine.open.set()
         assert (current.result(), waits.result()) == (["ba"], [line[::-1] for line in second])
     assert client.texts("gh") == ["hg"], "there is room again"
 
 
+BEGUN = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+
+
 @pytest.mark.parametrize(
     ("limit", "sent", "answer"),
-    [
-        (
-            "requests.BODY_SECONDS",
-            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
-            b"HTTP/1.1 408 ",
-        ),
-        ("server.HEAD_SECONDS", b"", b""),
-    ],
+    [("requests.BODY_SECONDS", BEGUN, b"HTTP/1.1 408 "), ("server.HEAD_SECONDS", b"", b"")],
 )
 def test_silent_connection_times_out(
-    limit: str,
-    sent: bytes,
-    answer: bytes,
-    serve: Serve,
-    backwards: Build,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: str, sent: bytes, answer: bytes, serve: Serve, backwards: Build, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(f"mt.serving.{limit}", 0.1)
     with serve(backwards()).connect() as connection:

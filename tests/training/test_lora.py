@@ -37,7 +37,7 @@ LINES = ["one two three four", "nine eight", "seven zero zero one"]
 
 
 def lora(base: Path) -> list[str]:
-    return [f"training.init_from={base}", "training.lora.rank=3", "training.max_updates=20"]
+    return [f"training.init_from={base}", "training.lora=3", "training.max_updates=20"]
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +169,8 @@ def test_wrong_adapters_are_named(
 
 def test_wrong_settings_are_named() -> None:
     for keys, message in (
-        ({"lora": {}}, "name it in `training.init_from`"),
-        ({"lora": {}, "init_from": "a", "freeze": ["encoder"]}, "leave out `training.freeze`"),
+        ({"lora": 16}, "name it in `training.init_from`"),
+        ({"lora": 16, "init_from": "a", "freeze": ["encoder"]}, "leave out `training.freeze`"),
         ({"recompute": "on", "compile": "on"}, "choose one"),
         ({"precision": "pure_bf16", "ema_decay": 0.999}, "rounds its small steps away: choose one"),
         (
@@ -221,5 +221,5 @@ def test_estimate_of_memory_is_lower_with_each_setting() -> None:
     assert estimate(precision="pure_bf16") == pytest.approx(usual / 2, rel=0.01)
     assert estimate(recompute="on") < 0.9 * usual
     assert estimate(optimizer="adafactor") < 0.9 * usual
-    assert estimate(lora={}) < 0.9 * usual
-    assert estimate(recompute="on", optimizer="adafactor", lora={}) < 0.5 * usual
+    assert estimate(lora=16) < 0.9 * usual
+    assert estimate(recompute="on", optimizer="adafactor", lora=16) < 0.5 * usual

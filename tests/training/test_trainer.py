@@ -18,7 +18,7 @@ from torch import Tensor
 from mt.config.loading import load_config
 from mt.decoding.load import StoredModel
 from mt.errors import UserError
-from mt.evaluation.scores import why_missing
+from mt.evaluation.scores import missing_model_reason
 from mt.training import validation
 from mt.training.checkpoint import MODEL, OPTIMIZER
 from mt.training.run_folder import RunFolder
@@ -250,7 +250,7 @@ def test_run_keeps_its_bleu_tokenizer_where_the_files_of_the_machine_change(
     model = foreign_vocabulary(["one two three four five six seven eight nine zero"], 60)
 
     def train_to(run: Path, updates: int) -> list[str]:
-        why_missing.cache_clear()
+        missing_model_reason.cache_clear()
         settings = ["data.target_language=th", "data.check=false", "validate_every=2"]
         train_with(tiny_recipe, run, f"max_updates={updates}", *settings)
         signatures = [event["bleu_signature"] for event in journal(run, "validation")]
@@ -264,7 +264,7 @@ def test_run_keeps_its_bleu_tokenizer_where_the_files_of_the_machine_change(
     with pytest.raises(UserError, match=r"^BLEU tokenizer `flores200`: its model cannot be downl"):
         train_to(tmp_path / "with", 4)
     assert last_state(tmp_path / "with")["update"] == 2
-    why_missing.cache_clear()
+    missing_model_reason.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,352 @@
+"""Comparison of systems on one test set: scores, their significance, and scores by length."""
+
+import string
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal
+
+from mt.data.corpus_files import LineReader
+from mt.errors import DataError, UserError
+from mt.evaluation.checks import ScoredText, TextChecks, require_same_lengths
+from mt.evaluation.evaluate import (
+    EvaluationJob,
+    EvaluationSet,
+    GivenTexts,
+    evaluate_run,
+    find_split,
+    read_evaluation_set,
+)
+from mt.evaluation.run_info import read_config
+from mt.evaluation.scores import (
+    LEVELS,
+    ConfidenceInterval,
+    Resampling,
+    check_metrics,
+    choose_metrics,
+    evaluate,
+    has_enough_differences,
+    label_form,
+    paired_test,
+)
+from mt.files import require_file, resolved
+from mt.languages import written_without_spaces
+from mt.runs import EVALUATIONS_FOLDER, check_finished, is_exported
+from mt.tables import align_columns, make_printable
+
+LETTERS = string.ascii_uppercase
+"""Names of the systems in a table."""
+MIN_SENTENCES = 30
+"""Size below which the scores of a slice are in parentheses."""
+SAMPLES: dict[Resampling, int] = {"bootstrap": 1000, "randomization": 10_000}
+_WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
+
+Outcome = Literal["baseline", "better", "worse", "no significant difference"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """Options of a comparison; `target_language` and `tokenizer` do not go with runs."""
+
+    splits: tuple[str, ...] = ()
+    """Splits of runs, each compared by itself."""
+    references: tuple[Path, ...] = ()
+    sources: Path | None = None
+    target_language: str | None = None
+    tokenizer: str | None = None
+    metrics: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    test: Resampling = "bootstrap"
+    samples: int | None = None
+    """Number of samples; None for the default in `SAMPLES`."""
+    device: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Translations of one system."""
+
+    name: str
+    translations: Sequence[str]
+    forced: str = ""
+    """Reasons of `TextChecks` that applied and were allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedScore:
+    """Score of one system, and its difference from the baseline."""
+
+    metric: str
+    """`BLEU`, `chrF2`, `chrF2++` or `TER`, of which lower is better."""
+    value: float
+    interval: ConfidenceInterval
+    signature: str
+    difference: float | None = None
+    """Score minus the baseline's score; None for the baseline."""
+    p_value: float | None = None
+    """sacreBLEU's; None if too few sentences differ for a test."""
+    outcome: Outcome = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Scores of each system on the sentences of some lengths."""
+
+    name: str
+    sentences: int
+    bleu: tuple[float, ...]
+    chrf: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Result of a comparison on one test set."""
+
+    systems: tuple[str, ...]
+    test_set: str
+    sentences: int
+    test: Resampling
+    samples: int
+    scores: tuple[tuple[PairedScore, ...], ...]
+    """Scores of all systems, for each metric."""
+    slices: tuple[Slice, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the comparison as plain data."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """Return tables of the systems, the scores and the slices."""
+        letters = LETTERS[: len(self.systems)]
+        systems = [
+            f"{letter}  {make_printable(name)}{'  (baseline)' if letter == 'A' else ''}"
+            for letter, name in zip(letters, self.systems, strict=True)
+        ]
+        plural = "" if self.sentences == 1 else "s"
+        systems.append(f"on {make_printable(self.test_set)}: {self.sentences} sentence{plural}")
+
+        rows = [["metric", "", "score", "95 % interval", "difference", "p", "against A"]]
+        signatures: dict[str, None] = {}
+        tests = 0
+        for metric in self.scores:
+            for letter, score in zip(letters, metric, strict=True):
+                cells = [score.metric, letter, f"{score.value:.2f}", score.interval.as_text()]
+                cells += ["", "", ""]
+                if score.difference is not None:
+                    tests += 1
+                    p_value = "" if score.p_value is None else f"{score.p_value:.4f}"
+                    cells[4:] = [f"{score.difference:+z.2f}", p_value, score.outcome]
+                rows.append(cells)
+                signatures[f"{score.metric}: {score.signature}"] = None
+        name = "paired bootstrap, one tail"
+        if self.test == "randomization":
+            name = "approximate randomisation, two tails"
+        notes = [
+            f"p: {name}, {self.samples} samples; a difference is significant below "
+            f"{LEVELS[self.test]}"
+        ]
+        if tests > 2:
+            notes.append(f"with {tests} tests, some are by chance; to be sure, divide by {tests}")
+
+        slices = [["length", "sentences", "metric", *letters]]
+        for part in self.slices:
+            form = "{:.2f}" if part.sentences >= MIN_SENTENCES else "({:.2f})"
+            slices.append([part.name, str(part.sentences), "BLEU", *map(form.format, part.bleu)])
+            slices.append(["", "", "chrF2", *map(form.format, part.chrf)])
+        parts = [
+            "\n".join(systems),
+            align_columns(rows, right=(2, 4, 5)),
+            "\n".join([*notes, *signatures]),
+            align_columns(slices, right=(1, *range(3, len(slices[0])))),
+            f"length of the first reference; (n): below {MIN_SENTENCES} sentences",
+        ]
+        return "\n\n".join(parts)
+
+
+def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -> list[Comparison]:
+    """Compare runs, exports or files of translations with the first of them, on each split.
+
+    Each run or export translates the test set, and keeps the result as `mt evaluate` does. An
+    imported run translates the split of the first run that has corpora. All checks come before
+    translation.
+
+    Raises UserError, naming the first difference, if the test sets differ; DataError and RunError
+    as `evaluate_run` does.
+    """
+    if not 2 <= len(paths) <= len(LETTERS):
+        raise UserError(f"name 2 to {len(LETTERS)} runs, exported models or files to compare")
+    if len(set(map(resolved, paths))) < len(paths):
+        raise UserError("a system is named twice; it does not compare with itself")
+    check_metrics(options.metrics)
+    checks = TextChecks(options.allow)
+    folders = [path for path in paths if path.is_dir()]
+    for path in paths:
+        if path not in folders:
+            require_file(path)
+        elif not is_exported(path):
+            check_finished(path)
+    job = EvaluationJob(allow=options.allow)
+    if folders:
+        corpora = (read_config(folder).data for folder in folders)
+        job = replace(job, data=next((data for data in corpora if data.has_corpora), None))
+        if options.sources and options.references:
+            job = replace(job, texts=GivenTexts(options.sources, options.references))
+        elif options.sources or options.references:
+            raise UserError("runs are compared on --sources and --references; give both")
+        if options.target_language or options.tokenizer:
+            raise UserError("--target-language and --bleu-tokenizer are in the config of a run")
+        if len(options.splits) > 1 and (job.texts or len(folders) < len(paths)):
+            raise UserError("files and --references are of one test set: give --split once")
+        splits = options.splits or (None,)
+        test_sets = [read_common_sets(folders, split, checks, job) for split in splits]
+    else:
+        test_sets = [dict.fromkeys(paths, read_files(options, checks))]
+    # Files are checked before the first translation.
+    test_set = next(iter(test_sets[0].values()))
+    files = {
+        path: read_system(path, test_set, options.allow) for path in paths if path not in folders
+    }
+    comparisons = []
+    for sets in test_sets:
+        test_set, systems = next(iter(sets.values())), []
+        for path in paths:
+            if path in files:
+                systems.append(files[path])
+                continue
+            split = sets[path].name
+            scored = evaluate_run(path, split=split, device=options.device, job=job)
+            lines = tuple(LineReader(path / EVALUATIONS_FOLDER / f"{split}.hypotheses.txt"))
+            forced = scored.bleu.signature.partition("|forced:")[2].partition("|")[0]
+            systems.append(System(str(path), lines, forced))
+        comparisons.append(compare_systems(test_set, systems, options))
+    return comparisons
+
+
+def read_common_sets(
+    folders: Sequence[Path], split: str | None, checks: TextChecks, job: EvaluationJob
+) -> dict[Path, EvaluationSet]:
+    """Return the split of each run; raise UserError, naming the first difference, if they differ.
+
+    The same texts may have another name in another run.
+    """
+    sets: dict[Path, EvaluationSet] = {}
+    for folder in folders:
+        config, name = find_split(folder, split, (), job)
+        sets[folder] = read_evaluation_set(config, name, checks, job.texts)
+        first, other = sets[folders[0]], sets[folder]
+        for text, other_text in zip(
+            (first.sources, *first.references), (other.sources, *other.references), strict=True
+        ):
+            lines = enumerate(zip_longest(text.lines, other_text.lines), 1)
+            differing = next((number for number, (one, two) in lines if one != two), None)
+            if differing:
+                raise UserError(
+                    f"`{first.name}` of {folders[0]} and `{other.name}` of {folder} differ from "
+                    f"line {differing} on; only translations of one test set compare"
+                )
+    return sets
+
+
+def read_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:
+    """Return the test set of files of translations; raise UserError for a missing option."""
+    if options.splits:
+        raise UserError("--split is of runs, whose config has splits; files have --references")
+    if not options.references:
+        raise UserError("files of translations need --references, the right translations")
+    if options.target_language is None:
+        raise UserError("files of translations need --target-language, such as zh")
+    sources = ScoredText("no sources", ())
+    if options.sources:
+        sources = ScoredText.of_file(options.sources)
+        if not sources.lines:
+            raise DataError(f"{options.sources}: is empty; name the file that was translated")
+    return EvaluationSet(
+        ", ".join(map(str, options.references)),
+        sources,
+        tuple(map(ScoredText.of_file, options.references)),
+        options.target_language,
+        checks.check_tokenizer(options.target_language, options.tokenizer or "auto"),
+    )
+
+
+def read_system(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> System:
+    """Read a file of translations; raise DataError if the checks reject it."""
+    checks, text = TextChecks(allow), ScoredText.of_file(path)
+    sources = test_set.sources if test_set.sources.lines else None
+    require_same_lengths(text, [*test_set.references, *([sources] if sources else [])])
+    language = test_set.target_language
+    checks.check_tokenizer(language, test_set.tokenizer)
+    checks.check_texts(text, test_set.references, sources, language=language)
+    return System(str(path), text.lines, checks.forced)
+
+
+def compare_systems(
+    test_set: EvaluationSet, systems: Sequence[System], options: CompareOptions = CompareOptions()
+) -> Comparison:
+    """Score systems, test each against the first one, and score slices by length."""
+    samples = options.samples or SAMPLES[options.test]
+    sentences = len(test_set.references[0].lines)
+    references = [text.lines for text in test_set.references]
+    texts = [system.translations for system in systems]
+    form = label_form(references, test_set.target_language)
+    scores = []
+    for metric in choose_metrics(test_set.target_language, test_set.tokenizer, options.metrics):
+        name, signature, results = paired_test(
+            metric, texts, references, test=options.test, samples=samples
+        )
+        row = []
+        for system, result in zip(systems, results, strict=True):
+            marks = {"text": form, "forced": system.forced}
+            marked = [signature, *(f"{key}:{value}" for key, value in marks.items() if value)]
+            score, interval = float(result.score), ConfidenceInterval.of(result)
+            if result.p_value is None:
+                row.append(PairedScore(name, score, interval, "|".join(marked)))
+                continue
+            difference = score - float(results[0].score)
+            p_value: float | None = float(result.p_value)
+            outcome: Outcome = "no significant difference"
+            if not has_enough_differences(metric, texts[0], system.translations, references):
+                p_value = None
+            elif difference and result.p_value < LEVELS[options.test]:
+                outcome = "better" if (difference > 0) == (name != "TER") else "worse"
+            row.append(
+                PairedScore(name, score, interval, "|".join(marked), difference, p_value, outcome)
+            )
+        scores.append(tuple(row))
+    return Comparison(
+        tuple(system.name for system in systems),
+        test_set.name,
+        sentences,
+        options.test,
+        samples,
+        tuple(scores),
+        tuple(slice_by_length(test_set, texts)),
+    )
+
+
+def slice_by_length(test_set: EvaluationSet, texts: Sequence[Sequence[str]]) -> list[Slice]:
+    """Score the translations of each system by the length of the first reference."""
+    unspaced = written_without_spaces(test_set.target_language)
+    edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
+    groups: dict[int, list[int]] = {}
+    for number, line in enumerate(test_set.references[0].lines):
+        words = line.split()
+        length = len("".join(words)) if unspaced else len(words)
+        groups.setdefault(sum(length > edge for edge in edges), []).append(number)
+    slices = []
+    for position, numbers in sorted(groups.items()):
+        first = edges[position - 1] + 1 if position else 0
+        name = f"{first} to {edges[position]}" if position < len(edges) else f"over {edges[-1]}"
+        scores = [
+            evaluate(
+                [lines[number] for number in numbers],
+                [[text.lines[number] for number in numbers] for text in test_set.references],
+                target_language=test_set.target_language,
+                tokenizer=test_set.tokenizer,
+            )
+            for lines in texts
+        ]
+        bleu, chrf = (tuple(getattr(s, key).value for s in scores) for key in ("bleu", "chrf"))
+        slices.append(Slice(f"{name} {unit}", len(numbers), bleu, chrf))
+    return slices
