@@ -34,7 +34,7 @@ from mt.evaluation.run_info import read_events, weights_sha256
 from mt.evaluation.scores import Score
 from mt.files import read_json
 from mt.runs import EVALUATIONS_FOLDER
-from mt.training.run_folder import RunFolder, open_run
+from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
 
 BASE = "base"
@@ -134,8 +134,8 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationScores:
         for name, config in ablation.configs.items()
     ]
     for _, config, run in planned:
-        if run.exists():
-            open_run(run, config)  # raises RunError if another config trained there
+        if RunFolder(run).has_trained():
+            RunFolder(run).resume_config(config)  # raises RunError if it had another config
     scores: AblationScores = {name: {} for name in ablation.configs}
     for position, (name, config, run) in enumerate(planned, 1):
         _log(f"run {position} of {len(planned)}: {run.name}")

@@ -21,7 +21,6 @@ TABLES = {
     "model.norm": "mt.model.sublayers:NORMS",
     "model.residual": "mt.model.sublayers:RESIDUALS",
     "model.feed_forward": "mt.model.sublayers:FEED_FORWARD",
-    "training.schedule": "mt.training.optimizer:SCHEDULES",
     "training.precision": "mt.training.optimizer:AUTOCAST_DTYPES",
     "decoding.length_normalization": "mt.decoding.engine:LENGTH_NORMALIZATIONS",
     "decoding.mbr": "mt.decoding.sampling:UTILITIES",

@@ -133,6 +133,13 @@ class EvenSample(Generic[_Item]):
         self.seen += len(block)
 
 
+def spread(pairs: Sequence[_Item], count: int | None) -> Sequence[_Item]:
+    """Return `count` of the pairs, evenly spread; all of them for None or a larger number."""
+    if count is None or count >= len(pairs):
+        return pairs
+    return [pairs[index * len(pairs) // count] for index in range(count)]
+
+
 def verify(what: str, actual: str, expected: str) -> None:
     """Raise `DataError` naming `what` and both checksums if they differ."""
     if expected not in {actual, UNVERIFIED}:

@@ -22,12 +22,13 @@ from mt.data.batches import SOURCE, TARGET, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import keep_freed_memory, select_device
 from mt.special_ids import EOS
+from mt.training.automatic import measure_corpora
 from mt.training.data import prepare, read_corpora
 from mt.training.distributed import World
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
-from mt.training.resolve import AutoSettings, resolve
-from mt.training.resources import available_memory, estimate_memory
+from mt.training.resolve import choose_length, choose_sizes, with_settings
+from mt.training.resources import available_memory, estimate_memory, measure_speed
 from mt.training.run_folder import RunFolder
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
@@ -92,9 +93,12 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    with temporary_trainer(config, MAX_UPDATES) as (trainer, settings):
+    with temporary_trainer(config, MAX_UPDATES) as (trainer, sized):
         data = trainer.data
-        config = settings.resolve_length(data, device)
+        ends_at = time.perf_counter() + (config.training.budget_seconds or 0.0)
+        measure = partial(measure_speed, world=trainer.world)
+        length = choose_length(sized, data, device, measure, ends_at=ends_at)
+        config = with_settings(sized, length)
         training = config.training
         plan, lengths = data.plan_epoch(), data.epoch_store(0).lengths
         updates = [np.concatenate(update) for update in plan]
@@ -119,7 +123,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         disk = _require_disk(training, run, parameters, checkpoints=checkpoints)
 
         # On a GPU, `temporary_trainer` has trained on the heaviest batch.
-        budget = trainer.training.max_tokens_per_batch
+        budget = trainer.fitter.tokens
         heavy = lengths[heaviest(plan, lengths, max_tokens_per_batch=budget)]
         longest, memory = heavy.max(axis=0).tolist(), None
         estimate = partial(
@@ -206,14 +210,20 @@ def _require_disk(
 
 
 @contextmanager
-def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, AutoSettings]]:
-    """Yield a new training in a temporary folder, which ends after `updates`, and its settings."""
+def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, Config]]:
+    """Yield a new training in a temporary folder, which ends after `updates`.
+
+    The second value is its config with the end that was given.
+    """
     keep_freed_memory()
     world = World(device_name=config.training.device)
     corpora = read_corpora(config)
-    settings = resolve(config, world.device, corpora.scan)
-    config = settings.config
-    config = config.changed(training=end_after(config.training, updates))
+    assert corpora.scan is not None, "the corpora of a new run are scanned"
+    corpus = measure_corpora(corpora.scan, config.data.max_tokens)
+    measure = partial(measure_speed, world=world)
+    settings, _ = choose_sizes(config, corpus, world.device, measure)
+    sized = with_settings(config, settings)
+    config = sized.changed(training=end_after(sized.training, updates))
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
         data = prepare(config, folder, corpora)
@@ -222,7 +232,7 @@ def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, A
         trainer.begin()
         stack.enter_context(trainer.progress)
         trainer.fit_batches()
-        yield trainer, settings
+        yield trainer, sized
 
 
 def end_after(training: TrainingConfig, updates: int) -> TrainingConfig:

@@ -42,7 +42,10 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
 from mt.recipes.detection import detect_corpora, detect_data
-from mt.training.resolve import AutoSettings, Setting, resolve
+from mt.training.automatic import Forecast, measure_corpora
+from mt.training.distributed import World
+from mt.training.resolve import Setting, Settings, choose_sizes, with_settings
+from mt.training.resources import measure_speed
 from mt.training.setup import count_parameters
 
 _MIN_PAIRS = 500
@@ -133,17 +136,22 @@ def write_new_config(request: Request) -> Path:
     device = select_device(config.training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
-    settings = resolve(config, device, scan.corpora)
-    if settings.passes >= AUGMENTED_PASSES:
+    measure = partial(measure_speed, world=World(device_name=config.training.device))
+    corpus = measure_corpora(scan.corpora, data.max_tokens)
+    settings, forecast = choose_sizes(config, corpus, device, measure)
+    assert forecast is not None, "a new config has open keys"
+    passes = forecast.tokens / corpus.target_tokens
+    if passes >= AUGMENTED_PASSES:
         augmentation = "on"
-        if settings.passes >= SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
+        if passes >= SAMPLED_PASSES and settings["tokenizer.algorithm"].value == "bpe":
             augmentation = "strong"
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
-            settings.chosen["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
-        data = data.changed(augmentation=augmentation)
-        settings = replace(settings, given=settings.given.changed(data=data))
-    _log_cost(settings, device)
-    write_text(output, _format_config(settings, _explain_cleaning(data, report, scan)))
+            settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
+        config = config.changed(data=data.changed(augmentation=augmentation))
+    _log_cost(with_settings(config, settings), forecast, passes, device)
+    comments = _explain_cleaning(data, report, scan)
+    offers_terms = passes >= AUGMENTED_PASSES
+    write_text(output, _format_config(config, settings, comments, offers_terms=offers_terms))
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
         "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
@@ -307,10 +315,8 @@ def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _S
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _log_cost(settings: AutoSettings, device: torch.device) -> None:
-    config, forecast, passes = settings.config, settings.forecast, settings.passes
+def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.device) -> None:
     model = config.model
-    assert forecast is not None, "a new config has open keys"
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
         model.encoder_layers,
@@ -360,9 +366,10 @@ def _explain_cleaning(data: DataConfig, report: CorpusReport, scan: _Scan) -> di
     return comments
 
 
-def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
-    """Return the config with its settings as YAML; comments give the reasons."""
-    config = settings.given
+def _format_config(
+    config: Config, settings: Settings, comments: Mapping[str, str], *, offers_terms: bool
+) -> str:
+    """Return the config with settings as YAML; comments give the reasons."""
     data = config.data.model_dump(mode="json", exclude_defaults=True)
     cleaning = data.pop("cleaning", {})
     lines = [
@@ -370,7 +377,7 @@ def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
         "data:",
         *_format_entries(data, {"augmentation": _AUGMENTATION}, indent=2),
     ]
-    if settings.passes >= AUGMENTED_PASSES:
+    if offers_terms:
         lines.append(_TERMS)
     if cleaning:
         lines += ["  cleaning:", *_format_entries(cleaning, comments, indent=4)]
@@ -379,7 +386,7 @@ def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
             continue
         values, reasons = {}, {}
         for key in type(section).model_fields:
-            setting = settings.chosen.get(f"{name}.{key}")
+            setting = settings.get(f"{name}.{key}")
             if setting is not None:
                 values[key], reasons[key] = setting.value, setting.reason
             elif key in section.model_fields_set:

@@ -1,19 +1,18 @@
 """Rules of the automatic settings: tables and functions of numbers, without a measurement.
 
 `mt.training.resolve` applies them. The numbers for models up to a width of 256 are from trainings
-with this code, those for larger models are published practice. Both are in docs/lab/settings.md, with
-the choices for simulated devices.
+with this code, those for larger models are published practice.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from mt.config import TrainingConfig
+from mt.config import ModelConfig, TrainingConfig
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.languages import in_letters
@@ -88,8 +87,9 @@ UPDATE_TOKENS = 500
 """Target tokens of an update for a training on a million tokens."""
 LARGEST_UPDATE = 400_000
 """Largest update known to train well (Ott et al. 2018)."""
-LEAST_UPDATES = 20_000
-"""Least number of updates to keep where an update grows to keep a device busy."""
+GPU_GROWTH, BUSY_TOKENS, LEAST_UPDATES = 2.0, 50_000, 20_000
+"""Largest factor by which updates grow on a GPU, their largest size, and the least number of them.
+"""
 LEARNING_RATE = ((256, 0.36), (0, 0.5))
 """Least width of the model, and peak learning rate times the width."""
 GUIDED_ALIGNMENT = 0.5
@@ -120,49 +120,6 @@ CHARACTER_SHARE = 0.8
 _OTHER_TOKENS = 261
 """Tokens for bytes, special tokens and the space."""
 _SHARED_LETTERS = 0.5
-_BUSY = 2.0
-"""Time for the tokens of an update, in times of its fixed part, from which a device is busy."""
-_MOST_GROWTH = 2.0
-"""Largest factor by which an update grows to keep a device busy."""
-
-
-@dataclass(frozen=True)
-class UpdateTime:
-    """Time of an update: a fixed part, which starts kernels, and a part for each target token."""
-
-    fixed: float
-    per_token: float
-
-    @classmethod
-    def fit(cls, seconds: Mapping[int, float]) -> "UpdateTime":
-        """Return the time that fits measurements: seconds by target tokens of an update.
-
-        One measurement has no fixed part.
-        """
-        small, large = min(seconds), max(seconds)
-        per_token = seconds[large] / large
-        if small < large:
-            per_token = min(per_token, (seconds[large] - seconds[small]) / (large - small))
-        per_token = max(per_token, 1e-3 * seconds[large] / large)
-        return cls(seconds[large] - per_token * large, per_token)
-
-    def of(self, tokens: float) -> float:
-        """Return the seconds of an update of some target tokens."""
-        return self.fixed + self.per_token * tokens
-
-    def faster(self, factor: float) -> "UpdateTime":
-        """Return the time on a device that is faster by a factor."""
-        return UpdateTime(self.fixed / factor, self.per_token / factor)
-
-    @property
-    def busy_tokens(self) -> float:
-        """Target tokens of an update from which the fixed part is at most a third of its time."""
-        return _BUSY * self.fixed / self.per_token
-
-    def tokens_at(self, speed: float) -> float:
-        """Return the target tokens of an update that reaches a speed in tokens per second."""
-        spare = 1 / speed - self.per_token if speed else math.inf
-        return self.fixed / spare if spare > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -179,8 +136,8 @@ class Bounds:
 class Forecast:
     """Expected target tokens of a training, of each update, and its seconds; 0 if unknown."""
 
-    tokens: float = 0.0
-    update_tokens: int = UPDATE_TOKENS
+    tokens: float
+    update_tokens: int
     seconds: float = 0.0
 
     @property
@@ -189,30 +146,27 @@ class Forecast:
         return self.tokens / self.update_tokens
 
 
-def make_forecast(limits: Bounds, time: UpdateTime | None) -> Forecast:
-    """Forecast a training within limits, with the size of update that follows from it.
+def make_forecast(bounds: Bounds, speed: float | None, device: str) -> Forecast:
+    """Forecast a training within bounds, with the size of update that follows from its tokens.
 
-    `time` is None without a measurement; the target tokens alone limit the training then.
+    `speed` is that of training in target tokens per second. None is without a measurement; the
+    tokens alone limit the training then.
     """
-    if time is None:
-        size = limits.update_tokens or choose_update_tokens(limits.tokens)
-        return Forecast(limits.tokens, size)
-    busy_tokens = min(time.busy_tokens, time.tokens_at(limits.tokens / limits.seconds))
-    size, tokens = limits.update_tokens or UPDATE_TOKENS, 0.0
-    for _ in range(30):  # the square root converges
-        tokens = min(limits.seconds * size / time.of(size), limits.tokens)
-        size = limits.update_tokens or choose_update_tokens(tokens, busy_tokens)
-    return Forecast(tokens, size, tokens / size * time.of(size))
+    tokens = bounds.tokens if speed is None else min(bounds.tokens, bounds.seconds * speed)
+    size = bounds.update_tokens or choose_update_tokens(tokens, device)
+    return Forecast(tokens, size, tokens / speed if speed else 0.0)
 
 
-def choose_update_tokens(tokens: float, busy_tokens: float = 0.0) -> int:
+def choose_update_tokens(tokens: float, device: str) -> int:
     """Return the target tokens of an update for a training on a number of tokens.
 
-    It grows towards `busy_tokens`, at most to twice as many, as long as there are enough updates.
+    Small updates leave a GPU idle: there they are up to twice as large, as long as there are enough
+    of them.
     """
     size = float(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, LARGEST_UPDATE))
-    grown = min(busy_tokens, _MOST_GROWTH * size, tokens / LEAST_UPDATES)
-    return int(max(size, grown))
+    if device != "cpu":
+        size = max(size, min(GPU_GROWTH * size, BUSY_TOKENS, tokens / LEAST_UPDATES))
+    return int(size)
 
 
 def tokens_of_updates(updates: int, device: str) -> float:
@@ -274,23 +228,32 @@ def expect_end(epoch_tokens: float, parameters: int, device: str) -> Bounds:
     return Bounds(tokens, LONGEST_TRAINING.get(device, _LONGEST_ELSEWHERE))
 
 
+def estimate_parameters(model: ModelConfig, vocabulary: int) -> int:
+    """Return about the number of parameters of a model with two vocabularies of this size."""
+    width, inner = model.d_model, 3 if model.feed_forward.endswith("glu") else 2
+    matrices = 4 * (model.encoder_layers + 2 * model.decoder_layers) * width
+    matrices += inner * (model.encoder_layers + model.decoder_layers) * model.d_ff
+    embeddings = {"all": 1, "decoder": 2, "none": 3}[model.tie_embeddings]
+    return width * (matrices + embeddings * vocabulary)
+
+
 def limit_training(
     training: TrainingConfig, corpus: CorpusStatistics, parameters: int, device: str
 ) -> Bounds:
     """Return the limits of a training by its end and its budget, or else its expected end."""
-    size = training.target_tokens_per_update
+    size, updates = training.target_tokens_per_update, training.max_updates
     given = None if training.is_open("target_tokens_per_update") else size
-    limits = Bounds(math.inf, training.budget_seconds or math.inf, given)
-    updates, epochs = training.max_updates, training.max_epochs
+    seconds = training.budget_seconds or math.inf
     if updates is not None:
         tokens = tokens_of_updates(updates, device) if given is None else given * updates
-        return replace(limits, tokens=float(tokens))
-    if epochs is not None:
-        return replace(limits, tokens=epochs * float(corpus.target_tokens))
-    if training.budget_seconds is None:
+    elif training.max_epochs is not None:
+        tokens = training.max_epochs * corpus.target_tokens
+    elif training.budget is not None:
+        tokens = most_passes(corpus.pairs) * corpus.target_tokens
+    else:
         end = expect_end(corpus.target_tokens, parameters, device)
-        return replace(end, update_tokens=given)
-    return replace(limits, tokens=float(most_passes(corpus.pairs) * corpus.target_tokens))
+        tokens, seconds = end.tokens, end.seconds
+    return Bounds(float(tokens), seconds, given)
 
 
 def like_width(width: int, pairs: int) -> Size:
@@ -300,10 +263,12 @@ def like_width(width: int, pairs: int) -> Size:
     return (same or wide[:1])[-1]
 
 
-def explain_update(forecast: Forecast) -> str:
+def explain_update(forecast: Forecast, device: str) -> str:
     """Return the reason for the size of an update, and its origin."""
     reason = f"grows with the square root of {forecast.tokens / 1e6:.2g} million tokens"
-    if forecast.update_tokens > 1.1 * choose_update_tokens(forecast.tokens):
+    if device != "cpu" and forecast.update_tokens > 1.1 * choose_update_tokens(
+        forecast.tokens, "cpu"
+    ):
         reason += ", larger to keep the device busy"
     is_measured = forecast.update_tokens <= _MEASURED_UPDATE
     return f"{reason}, {'measured' if is_measured else 'towards published sizes'}"

@@ -143,7 +143,13 @@ class Checkpoints:
             if update not in best and update not in resumable:
                 _discard(self.path(update))
             elif update not in resumable:
-                _remove_file(self.path(update), OPTIMIZER)
+                try:
+                    entries = read_manifest(self.path(update))
+                except (OSError, RunError):  # a folder with a damaged manifest is not changed
+                    continue
+                if entries.pop(OPTIMIZER, None) is not None:
+                    _write_manifest(self.path(update), entries)
+                (self.path(update) / OPTIMIZER).unlink(missing_ok=True)
 
     def weights(self, update: int) -> dict[str, Tensor]:
         """Return the weights of a checkpoint; raise RunError where it is damaged."""
@@ -288,17 +294,6 @@ def _damage(folder: Path) -> str | None:
         return f"{name}: {'missing' if error.errno == errno.ENOENT else 'not readable'}"
     except (RunError, ValueError):  # the second: a NUL in a name
         return f"{name}: not readable"
-
-
-def _remove_file(folder: Path, name: str) -> None:
-    """Delete a file and its entry; a folder with a damaged manifest is not changed."""
-    try:
-        entries = read_manifest(folder)
-    except (OSError, RunError):
-        return
-    if entries.pop(name, None) is not None:
-        _write_manifest(folder, entries)
-    (folder / name).unlink(missing_ok=True)
 
 
 def _discard(path: Path) -> None:

@@ -6,11 +6,9 @@ DistributedDataParallel sums the gradients. GPU tensors travel by NCCL, everythi
 
 import os
 import platform
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -31,8 +29,6 @@ TIMEOUT = timedelta(minutes=10)
 """For the collectives of an update, and for the connection at the start."""
 PATIENCE = timedelta(days=7)
 """For ranks that wait until rank 0 has prepared the corpus or validated."""
-ROLL_CALL = timedelta(seconds=20)
-"""For an answer after a collective has failed; torchrun kills the ranks beside a dead one at 30."""
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -191,8 +187,8 @@ def connect_ranks(device_name: str) -> Iterator[World]:
     """Connect the ranks that torchrun has started; without torchrun there is one.
 
     `device_name` is the value of `training.device`; `World.device` is chosen at its first use.
-    UserErrors name the rank. Where a collective fails, one rank of each host raises a UserError
-    with the ranks that do not answer any more, and the others exit.
+    UserErrors name the rank. Where a collective fails, the first rank of each host raises a
+    UserError, and the others exit.
     """
     rank, size, local_rank = (
         int(os.environ.get(name, default))
@@ -212,7 +208,6 @@ def connect_ranks(device_name: str) -> Iterator[World]:
                 f"torchrun's store cannot be reached ({_first_line(error)}); torchrun's "
                 "--local-addr sets the address of a host for the others"
             ) from None
-        store.set(f"mt/host/{rank}", platform.node())
         try:
             dist.init_process_group(
                 _BACKENDS[device.type],
@@ -227,48 +222,17 @@ def connect_ranks(device_name: str) -> Iterator[World]:
         except RuntimeError as error:
             if not isinstance(error, dist.DistError) and "gloo" not in str(error):
                 raise
-            lost = _lost_ranks(store, rank, size)
-            if any(other not in lost for other in range(rank - local_rank, rank)):
+            if local_rank:
                 raise SystemExit(EXIT_USER_ERROR) from None  # the first rank of this host reports
-            if not lost:
-                raise UserError(
-                    f"the ranks cannot reach each other ({_first_line(error)}); "
-                    "GLOO_SOCKET_IFNAME sets the network interface between the hosts"
-                ) from None
-            names = ", ".join(f"rank {other} (host {host})" for other, host in lost.items())
             raise UserError(
-                f"no answer from {names}: it has failed or cannot be reached; the same command "
-                "continues from the newest checkpoint"
+                f"a rank has failed or cannot be reached ({_first_line(error)}); torchrun names "
+                "one that has failed, GLOO_SOCKET_IFNAME sets the network interface between hosts; "
+                "the same command continues from the newest checkpoint"
             ) from None
     except UserError as error:
         if size == 1:
             raise
         raise UserError(f"rank {rank} on host {platform.node()}: {error}") from None
-
-
-def _lost_ranks(store: Store, rank: int, size: int) -> dict[int, str]:
-    """Return the ranks that do not report in torchrun's store within ROLL_CALL, and their hosts.
-
-    Rank 0 counts as lost where the store, which is on its host, does not answer.
-    """
-    # torchrun terminates the ranks beside a dead one, which have yet to report its number.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    answers: list[dict[int, str]] = []
-
-    def call_roll() -> None:
-        with suppress(RuntimeError):
-            store.set(f"mt/alive/{rank}", "")
-            with suppress(RuntimeError):
-                store.wait([f"mt/alive/{other}" for other in range(size)], ROLL_CALL)
-            lost = [other for other in range(size) if not store.check([f"mt/alive/{other}"])]
-            hosts = [store.compare_set(f"mt/host/{other}", "", "unknown") for other in lost]
-            answers.append({other: host.decode() for other, host in zip(lost, hosts, strict=True)})
-
-    # In a thread: a request to an unreachable store ends when the system gives up, much later.
-    thread = threading.Thread(target=call_roll, daemon=True)
-    thread.start()
-    thread.join(1.25 * ROLL_CALL.total_seconds())
-    return answers[0] if answers else {0: os.environ["MASTER_ADDR"]}
 
 
 def _first_line(error: Exception) -> str:

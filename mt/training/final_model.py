@@ -29,9 +29,8 @@ from mt.runs import (
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
 from mt.training.progress import Progress
-from mt.training.resolve import resolve_for_device
 from mt.training.run_folder import RunFolder, ends_of, peak_memory_mib
-from mt.training.setup import build_learner, new_model
+from mt.training.setup import build_learner, new_model, resolve_for_device
 from mt.training.state import Ranked, TrainState
 from mt.training.validation import Validation, Validator
 

@@ -108,7 +108,13 @@ def load_initial_weights(
             weights[name] = F.embedding_bag(ids, weights[name], starts, mode="mean")
     load_parameters(model, weights, str(run.folder))
     origin = f"begins with the weights of {run.folder}"
-    counts = {side: _row_counts(mapped) for side, mapped in rows.items()}
+    counts = {}
+    for side, mapped in rows.items():
+        new_tokens = [row.token for row in mapped if row.is_new]
+        counts[side] = f"{len(mapped) - len(new_tokens):,} rows copied"
+        if new_tokens:
+            counts[side] += f", {len(new_tokens):,} new ones are means of the rows of their "
+            counts[side] += f"tokens, such as {list_tokens(new_tokens)}"
     if counts["source"] == counts["target"]:
         return [origin, f"vocabulary: {counts['source']}"]
     return [origin, *(f"{side} vocabulary: {count}" for side, count in counts.items())]
@@ -187,12 +193,3 @@ def read_initial_run(
             near = did_you_mean(tag, tags)
             raise RunError(f"`training.init_tags`: `tokenizer.tags` does not name `{tag}`{near}")
     return finished
-
-
-def _row_counts(rows: list[FormerRow]) -> str:
-    new = [row.token for row in rows if row.is_new]
-    summary = f"{len(rows) - len(new):,} rows copied"
-    if new:
-        summary += f", {len(new):,} new ones are means of the rows of their tokens, such as "
-        summary += list_tokens(new)
-    return summary

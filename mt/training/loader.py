@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
@@ -150,39 +151,28 @@ class BatchFitter:
         """Device of the model."""
         return self.learner.precision.device
 
-    def try_heaviest(self, epoch: int) -> int:
-        """Compute the gradients of the heaviest batch on a GPU, and return the size of batches.
+    def try_heaviest(self, epoch: int) -> None:
+        """Compute the gradients of the heaviest batch on a GPU; fit an automatic size to it.
 
-        An automatic size is halved on all ranks until that batch fits on each. The gradients are
-        dropped and dropout is seeded by each update, so training is not affected. Raises UserError
-        as `run` does.
+        The gradients are dropped and dropout is seeded by each update, so training is not affected.
+        Raises UserError as `run` does.
         """
         if not device_traits(self.device).runs_out_late:
-            return self.tokens
+            return
+        store, plan = self.data.epoch_store(epoch), self.data.plan_epoch(epoch)
+
+        def heaviest_batch(tokens: int) -> Batch:
+            indices = heaviest(plan, store.lengths, max_tokens_per_batch=tokens)
+            return collate(store.examples(indices))
+
         if self.is_automatic:
-            for size in halve_sizes(self.tokens, self.longest):
-                self.tokens = size
-                if size == self.longest:
-                    break
-                try:
-                    self._add_gradients([self._heaviest_batch(epoch).to(self.device)])
-                    fits = True
-                except (BatchTooLarge, RuntimeError) as error:
-                    if isinstance(error, RuntimeError) and not is_out_of_memory(error):
-                        raise
-                    fits = False
-                self.learner.optimizer.zero_grad(set_to_none=True)
-                if not fits and self.device.type == "cuda":
-                    # The next attempt, and the measured peak, begin without the blocks of this one.
-                    torch.cuda.empty_cache()
-                    torch.cuda.reset_peak_memory_stats(self.device)
-                if not self.world.all_reduce_max(int(not fits)):
-                    break
+            sizes = self.tokens, self.longest
+            self.tokens = fit_size(self.learner, heaviest_batch, *sizes, self.world)
             self.progress.print_line(f"batches of at most {self.tokens:,} tokens, padding included")
         if not self.is_automatic or self.tokens == self.longest:
-            self.run(self._add_gradients, [self._heaviest_batch(epoch)], update=0)
+            attempt = partial(add_gradients, self.learner)
+            self.run(attempt, [heaviest_batch(self.tokens)], update=0)
             self.learner.optimizer.zero_grad(set_to_none=True)
-        return self.tokens
 
     def run(
         self, attempt: Callable[[list[Batch]], T], batches: Sequence[Batch], *, update: int
@@ -211,60 +201,81 @@ class BatchFitter:
                     "model smaller in a new run (--run), or use a larger device"
                 ) from None
             self.learner.optimizer.zero_grad(set_to_none=True)
-            batches[too_large : too_large + 1] = self._halves(batches[too_large], update)
-
-    def _halves(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
-        rows = len(batch.index)
-        key = f"`training.max_tokens_per_batch`, now {self.tokens}"
-        if isinstance(self.learner.training_pass, DistributedDataParallel):
-            raise UserError(
-                f"this rank's device has too little memory for a batch of {rows} pairs: lower "
-                f"{key}; the updates stay the same"
+            batch = batches[too_large]
+            rows, key = len(batch.index), f"`training.max_tokens_per_batch`, now {self.tokens}"
+            if isinstance(self.learner.training_pass, DistributedDataParallel):
+                raise UserError(
+                    f"this rank's device has too little memory for a batch of {rows} pairs: lower "
+                    f"{key}; the updates stay the same"
+                )
+            if rows == 1:
+                raise UserError(
+                    f"pair {int(batch.index) + 1:,} of the encoded corpus, with "
+                    f"{batch.source_tokens} source and {batch.target_tokens} target tokens, does "
+                    "not fit into the device's memory: in a new run (--run) lower "
+                    "`data.max_tokens`, make the model smaller or set `training.precision` to bf16"
+                )
+            self.progress.warn_once(
+                "split_batches",
+                "the device has too little memory for a batch: such batches are split in halves, "
+                f"which is slower, and the updates stay the same; to avoid it, lower {key}",
+                update=update,
             )
-        if rows == 1:
-            raise UserError(
-                f"pair {int(batch.index) + 1:,} of the encoded corpus, with {batch.source_tokens} "
-                f"source and {batch.target_tokens} target tokens, does not fit into the device's "
-                "memory: in a new run (--run) lower `data.max_tokens`, make the model smaller or "
-                "set `training.precision` to bf16"
-            )
-        self.progress.warn_once(
-            "split_batches",
-            "the device has too little memory for a batch: such batches are split in halves, "
-            f"which is slower, and the updates stay the same; to avoid it, lower {key}",
-            update=update,
-        )
-        return batch.halves()
+            batches[too_large : too_large + 1] = batch.halves()
 
-    def _heaviest_batch(self, epoch: int) -> Batch:
-        """Return the heaviest batch of an epoch, on the host."""
-        store, plan = self.data.epoch_store(epoch), self.data.plan_epoch(epoch)
-        batch = heaviest(plan, store.lengths, max_tokens_per_batch=self.tokens)
-        return collate(store.examples(batch))
 
-    def _add_gradients(self, batches: Sequence[Batch]) -> None:
-        """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
+def fit_size(
+    learner: Learner, heaviest_batch: Callable[[int], Batch], most: int, least: int, world: World
+) -> int:
+    """Return the largest size of batches, `most` or halves of it, that fits on all devices.
 
-        Adafactor has only means of rows and columns.
-        """
-        learner = self.learner
-        total = max(sum(batch.target_tokens for batch in batches), 1)
-        count = ADAM_MOMENTS if isinstance(learner.optimizer, torch.optim.Adam) else 0
-        moments = [
-            torch.empty_like(parameter)
-            for parameter in learner.model.parameters()
-            if parameter.requires_grad and parameter not in learner.optimizer.state
-            for _ in range(count)
-        ]
-        training_pass = learner.training_pass
-        if isinstance(training_pass, DistributedDataParallel):
-            training_pass = training_pass.module  # a rank without memory would let others wait
-        for position, batch in enumerate(batches):
-            with report_large_batch(position):
-                with learner.precision.autocast():
-                    sums = training_pass(batch)
-                learner.precision.backward(sums.objective / total)
-        del moments
+    `heaviest_batch` returns the largest batch of a size, whose gradients are computed and dropped.
+    `least` is returned without an attempt.
+    """
+    device, size = learner.precision.device, most
+    while size > least:
+        fits = True
+        try:
+            add_gradients(learner, [heaviest_batch(size).to(device)])
+        except BatchTooLarge:
+            fits = False
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            fits = False
+        learner.optimizer.zero_grad(set_to_none=True)
+        if not fits and device.type == "cuda":
+            # The next attempt, and the measured peak, begin without the blocks of this one.
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+        if not world.all_reduce_max(int(not fits)):
+            break
+        size = max(size // 2, least)
+    return size
+
+
+def add_gradients(learner: Learner, batches: Sequence[Batch]) -> None:
+    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
+
+    Adafactor has only means of rows and columns.
+    """
+    total = max(sum(batch.target_tokens for batch in batches), 1)
+    count = ADAM_MOMENTS if isinstance(learner.optimizer, torch.optim.Adam) else 0
+    moments = [
+        torch.empty_like(parameter)
+        for parameter in learner.model.parameters()
+        if parameter.requires_grad and parameter not in learner.optimizer.state
+        for _ in range(count)
+    ]
+    training_pass = learner.training_pass
+    if isinstance(training_pass, DistributedDataParallel):
+        training_pass = training_pass.module  # a rank without memory would let others wait
+    for position, batch in enumerate(batches):
+        with report_large_batch(position):
+            with learner.precision.autocast():
+                sums = training_pass(batch)
+            learner.precision.backward(sums.objective / total)
+    del moments
 
 
 def seed_dropout(seed: int, update: int, rank: int) -> None:
@@ -274,11 +285,3 @@ def seed_dropout(seed: int, update: int, rank: int) -> None:
     """
     words = np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)
     torch.manual_seed(int(words[0]))
-
-
-def halve_sizes(most: int, least: int) -> Iterator[int]:
-    """Yield sizes of batches, each half of the one before, down to `least`."""
-    yield most
-    while most > least:
-        most = max(most // 2, least)
-        yield most

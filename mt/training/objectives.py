@@ -34,8 +34,8 @@ from mt.training.loss import (
 from mt.training.step import TrainingPass
 
 _LEAST_UPDATES = 5000
-_LEAST_SECONDS = 3600.0
-"""Updates or budget of a training that is compiled by default: it takes a minute or two."""
+_LEAST_SECONDS = 1800.0
+"""Budget, or else updates of a training that is compiled by default: it takes a minute or two."""
 _LEAST_CAPABILITY = (7, 0)
 """Of a GPU that Triton compiles for."""
 _MOST_CELLS = 2**23
@@ -57,20 +57,13 @@ def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Mod
     return TrainingPass(model, training.label_smoothing, loss_of)
 
 
-def should_compile(
-    training: TrainingConfig, device: torch.device, updates: int | None = None
-) -> bool:
-    """Return whether `training.compile: auto` compiles a training on this device.
-
-    `updates` is the number that a budget will choose for `max_updates`.
-    """
-    updates = training.max_updates if updates is None else updates
+def should_compile(training: TrainingConfig, device: torch.device) -> bool:
+    """Return whether `training.compile: auto` compiles a training on this device."""
     if device.type != "cuda" or training.guided_alignment or training.recompute == "on":
         return False
-    if updates is not None:
-        is_long = updates >= _LEAST_UPDATES
-    else:
-        is_long = training.budget_seconds is None or training.budget_seconds >= _LEAST_SECONDS
+    is_long = training.max_updates is None or training.max_updates >= _LEAST_UPDATES
+    if training.budget_seconds is not None:
+        is_long = training.budget_seconds >= _LEAST_SECONDS
     header = Path(sysconfig.get_path("include"), "Python.h")
     has_tools = find_spec("triton") and shutil.which(_compiler()) and header.exists()
     if not (is_long and has_tools):

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
@@ -45,60 +45,29 @@ def build_optimizer(
 
 
 def learning_rate(update: int, config: TrainingConfig, d_model: int) -> float:
-    """Return the learning rate of optimizer step `update`, counted from 1."""
-    return SCHEDULES[config.schedule](update, config, d_model)
+    """Return the learning rate of optimizer step `update`, counted from 1.
 
-
-def _inverse_sqrt(update: int, config: TrainingConfig, _d_model: int) -> float:
-    """Rise linearly to the configured rate, then fall with the square root of the update."""
-    warmup = max(config.warmup_updates, 1)
-    return config.learning_rate * float(min(update / warmup, (warmup / update) ** 0.5))
-
-
-def _noam(update: int, config: TrainingConfig, d_model: int) -> float:
-    """Follow equation 3 of Vaswani et al. 2017, times the configured rate."""
-    warmup = max(config.warmup_updates, 1)
-    return float(config.learning_rate * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5))
-
-
-def _constant(update: int, config: TrainingConfig, _d_model: int) -> float:
-    """Rise linearly to the configured rate, then stay there."""
-    return config.learning_rate * _warmup_factor(update, config)
-
-
-def _cosine(update: int, config: TrainingConfig, _d_model: int) -> float:
-    """Rise linearly, then fall along half a cosine, without restarts.
-
-    Loshchilov and Hutter 2017, equation 5.
+    It rises linearly in the warm-up. Then it falls with the square root of the update; as in
+    equation 3 of Vaswani et al. 2017, times the configured rate (`noam`); not at all; or to 0 at
+    `decay_updates`, along a line or half a cosine (Loshchilov and Hutter 2017, equation 5).
     """
-    height = (1.0 + math.cos(math.pi * _decay_progress(update, config))) / 2
-    return _warmup_factor(update, config) * (config.learning_rate * height)
-
-
-def _linear(update: int, config: TrainingConfig, _d_model: int) -> float:
-    """Rise linearly, then fall linearly."""
-    height = 1.0 - _decay_progress(update, config)
-    return _warmup_factor(update, config) * (config.learning_rate * height)
-
-
-def _warmup_factor(update: int, config: TrainingConfig) -> float:
-    return min(update / max(config.warmup_updates, 1), 1.0)
-
-
-def _decay_progress(update: int, config: TrainingConfig) -> float:
-    """Return the share done of the way from the end of the warm-up to `decay_updates`, 0 to 1."""
+    rate, warmup = config.learning_rate, max(config.warmup_updates, 1)
+    risen = min(update / warmup, 1.0)
+    if config.schedule == "inverse_sqrt":
+        return rate * float(min(update / warmup, (warmup / update) ** 0.5))
+    if config.schedule == "noam":
+        return float(rate * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5))
+    if config.schedule == "constant":
+        return rate * risen
     assert config.decay_updates is not None, "the config requires it for schedules that end"
-    done = update - config.warmup_updates
-    return min(max(done / (config.decay_updates - config.warmup_updates), 0.0), 1.0)
+    decay = config.decay_updates - config.warmup_updates
+    done = min(max((update - config.warmup_updates) / decay, 0.0), 1.0)
+    height = 1.0 - done
+    if config.schedule == "cosine":
+        height = (1.0 + math.cos(math.pi * done)) / 2
+    return risen * (rate * height)
 
 
-SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {
-    "inverse_sqrt": _inverse_sqrt,
-    "noam": _noam,
-    "constant": _constant,
-    "cosine": _cosine,
-    "linear": _linear,
-}
 AUTOCAST_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "pure_bf16": None}
 """Type of the products in mixed precision; None where the weights have it already."""
 _INITIAL_SCALE = 2.0**15
@@ -171,20 +140,16 @@ class Precision:
 
 def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Precision:
     """Return the precision that a config names; `auto` is bf16 if that is faster, else fp32."""
-    if name == "auto":
-        name = "bf16" if _faster_in_bf16(device, d_model) else "fp32"
-    return Precision(name, device)
-
-
-def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
-    """Return whether a device computes faster in bf16 than in fp32 for a model of this width."""
+    if name != "auto":
+        return Precision(name, device)
     if device.type == "cuda":
-        if not torch.cuda.is_available():
-            return False
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = _cpu_capabilities() if device.type == "cpu" else {}
-    widths = (width for name, width in _BF16_WIDTHS.items() if capabilities.get(name))
-    return d_model >= next(widths, math.inf)
+        is_available = torch.cuda.is_available()
+        is_faster = is_available and torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        capabilities = _cpu_capabilities() if device.type == "cpu" else {}
+        widths = (width for name, width in _BF16_WIDTHS.items() if capabilities.get(name))
+        is_faster = d_model >= next(widths, math.inf)
+    return Precision("bf16" if is_faster else "fp32", device)
 
 
 def why_slow(precision: Precision) -> str:

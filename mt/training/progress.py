@@ -236,19 +236,35 @@ def describe_data(
 
     Cleaned corpora and mixtures have lines of their own.
     """
-    store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
-    efficiency = measure_padding(plan, store.lengths, max_tokens_per_batch)
-    about = "about " if corpus.drawn or not corpus.mixture.is_plain else ""
-    lines = [
-        *_cleaning_lines(corpus),
+    store, left_out, mixture = corpus.epoch_store(epoch), corpus.store.left_out, corpus.mixture
+    names = [key.rpartition(".")[2] for key in corpus.parts]
+    lines = []
+    for name, part in zip(names, corpus.parts.values(), strict=True):
+        if removed := part.left_out.cleaned:
+            of_part = f" of `{name}`" if len(names) > 1 else ""
+            count = f"{sum(removed.values()):,} of {part.left_out.total:,} pairs{of_part}"
+            filters = ", ".join(f"{pairs:,} by `{name}`" for name, pairs in removed.items())
+            lines.append(f"cleaning removed {count}: {filters}")
+    lines.append(
         f"{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
         f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
         f"{len(corpus.valid):,} to validate on; vocabulary "
-        f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} tokens",
-        *_mixture_lines(corpus, epoch),
+        f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} tokens"
+    )
+    if not mixture.is_plain or len(names) > 1:
+        counts = mixture.counts(epoch)
+        shares = zip(names, counts, mixture.sizes, mixture.weights, strict=True)
+        parts = ", ".join(
+            f"{count:,} from the {size:,} of `{name}` (weight {weight:.4g})"
+            for name, count, size, weight in shares
+        )
+        lines.append(f"epoch {epoch + 1} takes {sum(counts):,} pairs: {parts}")
+    efficiency = measure_padding(plan, store.lengths, max_tokens_per_batch)
+    about = "about " if corpus.drawn or not mixture.is_plain else ""
+    lines.append(
         f"{about}{len(plan):,} updates an epoch; padding efficiency "
-        f"{efficiency.source:.1%} source, {efficiency.target:.1%} target",
-    ]
+        f"{efficiency.source:.1%} source, {efficiency.target:.1%} target"
+    )
     return "\n".join(lines)
 
 
@@ -259,29 +275,3 @@ def measure_padding(
     sample = plan[:: max(1, len(plan) // 1000)]
     batches = micro_batches(sample, lengths, max_tokens_per_batch=max_tokens_per_batch)
     return padding_efficiency(batches, lengths)
-
-
-def _cleaning_lines(corpus: TrainingData) -> Iterator[str]:
-    for key, store in corpus.parts.items():
-        of_part = f" of `{_part_name(key)}`" if len(corpus.parts) > 1 else ""
-        if removed := store.left_out.cleaned:
-            count = f"{sum(removed.values()):,} of {store.left_out.total:,} pairs{of_part}"
-            filters = ", ".join(f"{pairs:,} by `{name}`" for name, pairs in removed.items())
-            yield f"cleaning removed {count}: {filters}"
-
-
-def _mixture_lines(corpus: TrainingData, epoch: int) -> Iterator[str]:
-    mixture = corpus.mixture
-    if mixture.is_plain and len(corpus.parts) == 1:
-        return
-    counts = mixture.counts(epoch)
-    shares = zip(corpus.parts, counts, mixture.sizes, mixture.weights, strict=True)
-    parts = ", ".join(
-        f"{count:,} from the {size:,} of `{_part_name(key)}` (weight {weight:.4g})"
-        for key, count, size, weight in shares
-    )
-    yield f"epoch {epoch + 1} takes {sum(counts):,} pairs: {parts}"
-
-
-def _part_name(key: str) -> str:
-    return key.rpartition(".")[2]

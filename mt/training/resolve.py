@@ -1,21 +1,22 @@
 """Resolution of a config: a value for each key that is open, with its reason.
 
-The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. The rules
+The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. They
 see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
-- `resolve` chooses all settings of a new run from its corpora, before the data are prepared.
-- `AutoSettings.resolve_length` adds what only the encoded corpus and the time left can decide: the
-  number of updates and what follows from it.
-- `resolve_for_device` completes the config for one session; a run may go on on another device.
+- `choose_sizes` chooses all settings of a new run but its length, before the data are prepared.
+- `choose_length` adds what only the encoded corpus and the time left can decide: the number of
+  updates and what follows from it.
+- `mt.training.setup.resolve_for_device` completes the config for one session; a run may go on on
+  another device.
+
+Each function returns the settings of keys that are open; `with_settings` merges them into a config.
 """
 
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,54 +25,45 @@ from tqdm import tqdm
 from mt.config import Config, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.splits import CorpusScan
+from mt.data.pairs import spread
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
 from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
+from mt.model.device import device_traits
 from mt.training.automatic import (
     GUIDED_ALIGNMENT,
     SIZES,
-    UPDATE_TOKENS,
-    Bounds,
     CorpusStatistics,
     Forecast,
     Size,
-    UpdateTime,
     choose_coverage,
     choose_learning_rate,
     choose_regularization,
     choose_warmup,
+    estimate_parameters,
     expect_end,
     explain_update,
     like_width,
     limit_training,
     make_forecast,
-    measure_corpora,
     most_passes,
     most_warmup,
     share_script,
     source_of_width,
 )
 from mt.training.data import TrainingData
-from mt.training.distributed import ALONE, World
 from mt.training.objectives import should_compile
-from mt.training.optimizer import choose_precision
-from mt.training.resources import MEASURED_PAIRS, training_speed
-from mt.training.setup import build_learner, count_parameters, most_updates, new_model
-from mt.training.validation import spread
+from mt.training.setup import batch_tokens, most_updates
 
 _logger = logging.getLogger(__name__)
 _BATCH_TOKENS = "training.max_tokens_per_batch"
-_CUDA_BATCH_TOKENS = 32_768
-"""Padded tokens of a batch on CUDA, halved where they do not fit."""
-_MEASUREMENTS = 3
-"""Largest number of sizes of an update at which the speed of a model is measured."""
+_MEASURED = {"cpu": (256, 1000)}
+_MEASURED_ELSEWHERE = (512, 65_536)
+"""Width of the model whose speed is measured, and target tokens of an update."""
 _TOO_LARGE = UserError, torch.OutOfMemoryError
 """Errors of a measurement where the device has too little memory for the model."""
-_FIRST_ON_GPU = 4
-"""Tokens of the first such update on a GPU, in times of the smallest update."""
 _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
 _VALIDATION_SHARE = 0.05
@@ -96,410 +88,294 @@ class Setting:
     reason: str
 
 
-@dataclass
-class AutoSettings:
-    """Settings chosen for the keys that a config leaves open; a given key wins."""
-
-    given: Config
-    """Config before the settings."""
-    chosen: dict[str, Setting] = field(default_factory=dict)
-    began_at: float = 0.0
-    """Time from which a budget counts."""
-    statistics: CorpusStatistics | None = None
-    """None if no key is open."""
-    world: World = ALONE
-    """Ranks that measure the speed."""
-    forecast: Forecast | None = None
-    """Expected tokens and time of the training, if the model or the updates are chosen."""
-
-    @cached_property
-    def open_keys(self) -> frozenset[str]:
-        """Keys that the config leaves open."""
-        return frozenset(open_keys(self.given))
-
-    def choose(self, key: str, value: Any, reason: str) -> Any:
-        """Choose the value of an open key; return it, or the value that is given."""
-        if key not in self.open_keys:
-            return self.value(key)
-        self.chosen[key] = Setting(value, reason)
-        return value
-
-    def value(self, key: str) -> Any:
-        """Return the value of a key that is given or chosen."""
-        if key in self.chosen:
-            return self.chosen[key].value
-        section, name = key.split(".")
-        return getattr(getattr(self.given, section), name)
-
-    @property
-    def passes(self) -> float:
-        """Expected passes over the corpus; 0 without a forecast."""
-        if self.statistics is None or self.forecast is None:
-            return 0.0
-        return self.forecast.tokens / self.statistics.target_tokens
-
-    @property
-    def config(self) -> Config:
-        """The config with the settings, which then count as given."""
-        values = {key: setting.value for key, setting in self.chosen.items()}
-        return with_values(self.given, values)
-
-    def resolve_length(self, data: TrainingData, device: torch.device) -> Config:
-        """Choose the end of the training and what follows from it; return the config.
-
-        Only what depends on the device stays open. Logs what was chosen.
-        """
-        config = self.config
-        training, per_epoch = config.training, len(data.plan_epoch())
-        updates, seconds, budget = most_updates(training, per_epoch), 0.0, training.budget_seconds
-        _choose_metric(self, [pair.target for pair in data.valid])
-        _choose_start(self, data, device)
-        if updates is None or budget is not None or "model.d_model" in self.chosen:
-            lengths, sizes, world = data.store.lengths, data.vocabularies, self.world
-            measured = _compiled(config, device) if budget is None else config
-            speed = measure_speed(measured, lengths, sizes, device, world=world)
-            seconds = training.target_tokens_per_update / speed
-            if budget is not None:
-                last = most_passes(len(lengths)) * per_epoch
-                updates, seconds = _choose_end(self, data, device, seconds, (updates, last))
-        expected = updates
-        if expected is None:
-            numbers = count_parameters(config.model, max(data.vocabularies))
-            tokens = training.target_tokens_per_update
-            end = expect_end(per_epoch * tokens, numbers, device.type)
-            expected = math.ceil(min(end.tokens / tokens, end.seconds / seconds))
-        _choose_schedule(self, updates, expected)
-        every = max(1, expected // _VALIDATIONS)
-        self.choose("training.validate_every", every, f"{_VALIDATIONS} validations in the run")
-        for line in _summarize(self, seconds, expected):
-            _logger.info("%s", line)
-        for key in open_keys(self.config):
-            if key != _BATCH_TOKENS:
-                self.choose(key, self.value(key), "the default")
-        return self.config
+Settings = dict[str, Setting]
+"""Settings by dotted key."""
+MeasureSpeed = Callable[[Config, Lengths, tuple[int, int]], float]
+"""Returns the target tokens per second of a training, as `measure_speed` does."""
 
 
-def _compiled(config: Config, device: torch.device, updates: int | None = None) -> Config:
-    """Return the config with compilation on if `auto` compiles; `updates` as of the budget."""
-    training = config.training
-    if training.compile == "auto" and should_compile(training, device, updates):
-        return config.changed(training=training.changed(compile="on"))
-    return config
+def with_settings(config: Config, settings: Settings) -> Config:
+    """Return a config with settings, which then count as given."""
+    return with_values(config, {key: setting.value for key, setting in settings.items()})
 
 
-def resolve_for_device(config: Config, device: torch.device) -> Config:
-    """Return the config with the settings that depend on the device, which are then given."""
-    training = config.training
-    is_compiled = _compiled(config, device).training.compile == "on"
-    resolved = training.changed(
-        max_tokens_per_batch=_batch_tokens(training, config.data.max_tokens, device),
-        compile="on" if is_compiled else "off",
-        precision=choose_precision(training.precision, device, config.model.d_model).name,
-    )
-    return config.changed(training=resolved)
+def _of_keys(settings: Settings, keys: Collection[str]) -> Settings:
+    """Return the settings of keys that are open: a given key wins."""
+    return {key: setting for key, setting in settings.items() if key in keys}
 
 
-def _batch_tokens(training: TrainingConfig, longest: int, device: torch.device) -> int:
-    """Return the size of batches, or the largest that a device may take where it is open."""
-    tokens = training.max_tokens_per_batch
-    if not training.is_open("max_tokens_per_batch"):
-        return tokens
-    return max(_CUDA_BATCH_TOKENS if device.type == "cuda" else tokens, longest)
-
-
-def measure_speed(
-    config: Config,
-    lengths: Lengths,
-    vocabularies: tuple[int, int],
-    device: torch.device,
-    seconds: float = 3.0,
-    world: World = ALONE,
-) -> float:
-    """Return the target tokens per second of a training, on this device and with all ranks.
-
-    It is compiled for `training.compile: on` alone. Other ranks than 0 wait in
-    `join_measurements`, and measure at the same time.
-    """
-    if world.is_main:
-        lengths = lengths[:: max(1, len(lengths) // (2 * MEASURED_PAIRS))]
-        request: Any = config, lengths, vocabularies, seconds
-        world.broadcast(request)
-    plain = config.training.changed(compile="on" if config.training.compile == "on" else "off")
-    config = resolve_for_device(config.changed(training=plain), device)
-    learner = build_learner(config, new_model(config.model, vocabularies, device), device)
-    keys: dict[str, Any] = {"longest": config.data.max_tokens, "seconds": seconds, "world": world}
-    speed = training_speed(learner, config.training, lengths, **keys)
-    if config.training.compile == "on":  # the graphs of this model count against a limit
-        torch.compiler.reset()
-    return speed
-
-
-def join_measurements(world: World) -> None:
-    """Take part in the measurements of rank 0, until it calls this function too."""
-    while (request := world.broadcast(None)) is not None:
-        config, lengths, vocabularies, seconds = request
-        with suppress(*_TOO_LARGE):  # raised on rank 0 too, which decides
-            measure_speed(config, lengths, vocabularies, world.device, seconds, world)
-
-
-def resolve(
-    config: Config,
-    device: torch.device,
-    scan: CorpusScan | None,
-    *,
-    world: World = ALONE,
-    began_at: float | None = None,
-) -> AutoSettings:
+def choose_sizes(
+    config: Config, corpus: CorpusStatistics, device: torch.device, measure: MeasureSpeed
+) -> tuple[Settings, Forecast | None]:
     """Choose all settings of a new run but the length of the training.
 
-    `scan` is that of the training corpora; None if the config has no open key. `began_at` is the
-    time from which a budget counts, by default now. Raises RunError for a run named by the config
-    that cannot be read.
+    Returns them with the expected tokens and time of the training, if the model or the updates are
+    chosen. Raises RunError for a run named by the config that cannot be read.
     """
-    began_at = time.perf_counter() if began_at is None else began_at
-    settings = AutoSettings(config, began_at=began_at, world=world)
-    if not settings.open_keys:
-        return settings
-    initial = config.training.init_from
-    shape = None if initial is None else read_run(initial).config.model
-    assert scan is not None, "open keys are chosen from a scan"
-    statistics = settings.statistics = measure_corpora(scan, config.data.max_tokens)
-    _choose_tokenizer(settings, statistics)
-    if shape is None:
-        _choose_model(settings, statistics, device)
+    keys = frozenset(open_keys(config))
+    if not keys:
+        return {}, None
+    settings, forecast = _choose_tokenizer(config, corpus, keys), None
+    if config.training.init_from is not None:
+        shape = read_run(config.training.init_from).config.model
+        copied = {
+            f"model.{name}": Setting(getattr(shape, name), "as in `training.init_from`")
+            for name in type(shape).model_fields
+        }
+        settings |= _of_keys(copied, keys)
     else:
-        for key in settings.open_keys:
-            section, _, name = key.partition(".")
-            if section == "model":
-                settings.choose(key, getattr(shape, name), "as in `training.init_from`")
-    size, (source, target) = settings.value("tokenizer.vocabulary_size"), statistics.characters
-    is_joint = settings.value("tokenizer.vocabulary") == "joint"
-    sides = [source + target] if is_joint else [source, target]
-    coverage, needed = choose_coverage(sides, size)
+        tokenized = with_settings(config, settings)
+        model, forecast = _choose_model(tokenized, keys, corpus, device, measure)
+        settings |= model
+    sized = with_settings(config, settings)
+    vocabulary, (source, target) = sized.tokenizer.vocabulary_size, corpus.characters
+    sides = [source + target] if sized.tokenizer.vocabulary == "joint" else [source, target]
+    coverage, needed = choose_coverage(sides, vocabulary)
     reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
-    settings.choose("tokenizer.character_coverage", coverage, reason)
-    _choose_updates(settings, statistics, device)
-    return settings
+    chosen = {"tokenizer.character_coverage": Setting(coverage, reason)}
+    training, width = sized.training, sized.model.d_model
+    if "training.target_tokens_per_update" in keys:
+        if forecast is None:
+            rate = _measure(sized, corpus, device, measure)
+            forecast = _forecast(sized, corpus, device, rate)
+        reason = explain_update(forecast, device.type)
+        chosen["training.target_tokens_per_update"] = Setting(forecast.update_tokens, reason)
+        if training.budget is not None and training.max_updates is None is training.max_epochs:
+            _require_updates(training, forecast.updates)
+    if device.type != "cuda":  # on CUDA each session chooses it
+        tokens = batch_tokens(training, config.data.max_tokens, device)
+        chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
+    reason = f"falls with the width of the model, {source_of_width(width)}"
+    chosen["training.learning_rate"] = Setting(choose_learning_rate(width), reason)
+    return settings | _of_keys(chosen, keys), forecast
 
 
-def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
-    is_tied = settings.value("model.tie_embeddings") == "all"
-    if origin := settings.given.tokenizer_origin:
+def _choose_tokenizer(config: Config, corpus: CorpusStatistics, keys: Collection[str]) -> Settings:
+    model, data = config.model, config.data
+    if origin := config.tokenizer_origin:
         layout, reason = copied_layout(origin[1]), f"as in `{origin[0]}`"
-    elif is_tied and "model.tie_embeddings" not in settings.open_keys:
+    elif model.tie_embeddings == "all" and "model.tie_embeddings" not in keys:
         layout, reason = "joint", "for `model.tie_embeddings: all`"
     elif share_script(corpus.characters):
         layout, reason = "joint", "one script, which shares names and stems"
-    elif settings.given.data.terms:
+    elif data.terms:
         layout, reason = "joint", "sources show target words"
     else:
         layout, reason = "separate", "two scripts share few tokens"
-    settings.choose("tokenizer.vocabulary", layout, reason)
-    languages = settings.given.data.source_language, settings.given.data.target_language
-    if any(settings.given.tokenizer.subword_dropout):
+    settings = {"tokenizer.vocabulary": Setting(layout, reason)}
+    if any(config.tokenizer.subword_dropout):
         algorithm, reason = "bpe", "for `tokenizer.subword_dropout`"
-    elif any(map(written_without_spaces, languages)):
+    elif any(map(written_without_spaces, (data.source_language, data.target_language))):
         algorithm, reason = "bpe", "unigram training is slow without spaces"
     else:
         algorithm, reason = "unigram", "a little better than BPE"
-    settings.choose("tokenizer.algorithm", algorithm, reason)
+    settings["tokenizer.algorithm"] = Setting(algorithm, reason)
+    return _of_keys(settings, keys)
 
 
-def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
-    """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's."""
-    tied, reason = "decoder", "only the target side has one vocabulary"
-    if settings.value("tokenizer.vocabulary") == "joint":
-        tied, reason = "all", "one vocabulary, one matrix"
-    settings.choose("model.tie_embeddings", tied, reason)
-    if "model.d_model" not in settings.open_keys:
-        like = like_width(settings.value("model.d_model"), corpus.pairs)
-        settings.choose("tokenizer.vocabulary_size", like.vocabulary, "for a model of this width")
-        return
-    best, chosen, gain = None, SIZES[0], None
-    for size in SIZES:
-        if corpus.pairs < size.pairs:
-            break
-        candidate = replace(settings, chosen=dict(settings.chosen))
-        _choose_shape(candidate, size, "")
+def _measure(
+    config: Config, corpus: CorpusStatistics, device: torch.device, measure: MeasureSpeed
+) -> float | None:
+    """Return the operations per second of training a config, 6 a parameter and target token.
+
+    None if the config's end alone limits the training.
+    """
+    training, vocabulary = config.training, config.tokenizer.vocabulary_size
+    parameters = estimate_parameters(config.model, vocabulary)
+    if limit_training(training, corpus, parameters, device.type).seconds == math.inf:
+        return None
+    if training.is_open("target_tokens_per_update"):
+        _, size = _MEASURED.get(device.type, _MEASURED_ELSEWHERE)
+        training = training.changed(target_tokens_per_update=size)
+    measured = config.changed(training=training)
+    return 6 * parameters * measure(measured, corpus.lengths, (vocabulary, vocabulary))
+
+
+def _forecast(
+    config: Config, corpus: CorpusStatistics, device: torch.device, rate: float | None
+) -> Forecast:
+    """Forecast a training on a device with a rate of operations."""
+    parameters = estimate_parameters(config.model, config.tokenizer.vocabulary_size)
+    bounds = limit_training(config.training, corpus, parameters, device.type)
+    return make_forecast(bounds, rate and rate / (6 * parameters), device.type)
+
+
+def _choose_model(
+    config: Config,
+    keys: Collection[str],
+    corpus: CorpusStatistics,
+    device: torch.device,
+    measure: MeasureSpeed,
+) -> tuple[Settings, Forecast | None]:
+    """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's.
+
+    It is the largest that the corpus has pairs for and that is trained on enough tokens. One model
+    is measured, and on a GPU also a larger one that is chosen: it may not fit.
+    """
+    tied = Setting("decoder", "only the target side has one vocabulary")
+    if config.tokenizer.vocabulary == "joint":
+        tied = Setting("all", "one vocabulary, one matrix")
+    settings = {"model.tie_embeddings": tied}
+    if "model.d_model" not in keys:
+        vocabulary = like_width(config.model.d_model, corpus.pairs).vocabulary
+        settings["tokenizer.vocabulary_size"] = Setting(vocabulary, "for a model of this width")
+        return _of_keys(settings, keys), None
+    allowed = [size for size in SIZES if size.pairs <= corpus.pairs]
+    shapes = {size: _of_keys(settings | _shape(config, size), keys) for size in allowed}
+    candidates = {size: with_settings(config, shape) for size, shape in shapes.items()}
+    widest, _ = _MEASURED.get(device.type, _MEASURED_ELSEWHERE)
+    for reference in reversed([size for size in allowed if size.d_model <= widest]):
         try:
-            model = _MeasuredModel.measure(candidate, corpus, device)
+            rate = _measure(candidates[reference], corpus, device, measure)
+            break
         except _TOO_LARGE:
-            if best is None:
+            if reference is SIZES[0]:
                 raise
-            break
-        least = size.tokens_per_parameter * model.parameters if best else 0.0
-        if best and gain is None and model.forecast().tokens < least:
-            gain = best.measure_gain(corpus, device)
-        if model.forecast(gain or 1.0).tokens < least:
-            break
-        best, chosen = model, size
-    assert best is not None, "the first size needs no pairs"
-    settings.forecast = best.forecast(gain or best.measure_gain(corpus, device))
-    sizes = best.parameters / 1e6, settings.forecast.tokens / 1e6
-    reason = "{:.2g} million parameters for {:.2g} million tokens, ".format(*sizes)
-    _choose_shape(settings, chosen, reason + source_of_width(chosen.d_model))
-    regularization = choose_regularization(settings.given.training, corpus.pairs, settings.passes)
-    for key, (value, reason) in regularization.items():
-        settings.choose(key, value, reason)
+    for size in reversed(allowed):
+        candidate = candidates[size]
+        forecast = _forecast(candidate, corpus, device, rate)
+        parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
+        if size is not SIZES[0] and forecast.tokens < size.tokens_per_parameter * parameters:
+            continue
+        is_larger = SIZES.index(size) > SIZES.index(reference)
+        if is_larger and rate and device_traits(device).runs_out_late:
+            try:
+                measure(candidate, corpus.lengths, (size.vocabulary, size.vocabulary))
+            except _TOO_LARGE:
+                continue
+        break
+    passes = forecast.tokens / corpus.target_tokens
+    millions = parameters / 1e6, forecast.tokens / 1e6
+    reason = "{:.2g} million parameters for {:.2g} million tokens, ".format(*millions)
+    reason += source_of_width(size.d_model)
+    chosen = shapes[size]
+    chosen["model.d_model"] = Setting(chosen["model.d_model"].value, reason)
+    rules = choose_regularization(config.training, corpus.pairs, passes)
+    regularization = {key: Setting(value, reason) for key, (value, reason) in rules.items()}
+    return chosen | _of_keys(regularization, keys), forecast
 
 
-def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
-    settings.choose("tokenizer.vocabulary_size", size.vocabulary, "for a model of this width")
-    heads = settings.choose("model.heads", size.heads, "32 or 64 numbers a head")
-    width = settings.choose("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
-    settings.choose("model.encoder_layers", size.layers, "the depth for this width")
-    settings.choose("model.decoder_layers", size.layers, "the depth for this width")
-    better = "better at the same number of tokens"
-    settings.choose("model.positional", "rotary", better)
-    settings.choose("model.feed_forward", "swiglu", better)
+def _shape(config: Config, size: Size) -> Settings:
+    """Return the settings of a model of some size, which fit a given number of heads."""
+    heads = size.heads if config.model.is_open("heads") else config.model.heads
+    width = size.d_model - size.d_model % (2 * heads)
+    better, depth = "better at the same number of tokens", "the depth for this width"
     # Three matrices of two thirds of the usual width have as many parameters as two.
     inner = width * 8 // 3 // 8 * 8
-    settings.choose("model.d_ff", inner, "as many parameters as ReLU of four widths")
+    return {
+        "tokenizer.vocabulary_size": Setting(size.vocabulary, "for a model of this width"),
+        "model.heads": Setting(heads, "32 or 64 numbers a head"),
+        "model.d_model": Setting(width, ""),
+        "model.encoder_layers": Setting(size.layers, depth),
+        "model.decoder_layers": Setting(size.layers, depth),
+        "model.positional": Setting("rotary", better),
+        "model.feed_forward": Setting("swiglu", better),
+        "model.d_ff": Setting(inner, "as many parameters as ReLU of four widths"),
+    }
 
 
-@dataclass(frozen=True)
-class _MeasuredModel:
-    """Settings with a model, and the measured time of its updates."""
+def choose_length(
+    config: Config,
+    data: TrainingData,
+    device: torch.device,
+    measure: MeasureSpeed,
+    *,
+    ends_at: float = math.inf,
+) -> Settings:
+    """Choose the end of a training and what follows from it, for its encoded corpus.
 
-    settings: AutoSettings
-    limits: Bounds
-    parameters: int
-    time: UpdateTime | None
-    """None if the config's end alone limits the training."""
-
-    @classmethod
-    def measure(
-        cls, settings: AutoSettings, corpus: CorpusStatistics, device: torch.device
-    ) -> "_MeasuredModel":
-        """Return the settings with their limits, after a measurement of the speed.
-
-        It is measured with updates of the size that follows from it, because small ones leave a
-        GPU idle: at most at `_MEASUREMENTS` sizes, on a CPU mostly at one.
-        """
-        config = settings.config
-        parameters = count_parameters(config.model, config.tokenizer.vocabulary_size)
-        limits = limit_training(settings.given.training, corpus, parameters, device.type)
-        candidate = cls(settings, limits, parameters, None)
-        if limits.seconds == math.inf:
-            return candidate
-        measured: dict[int, float] = {}
-        on_cpu, size = device.type == "cpu", limits.update_tokens or UPDATE_TOKENS
-        if limits.update_tokens is None and not on_cpu:
-            size *= _FIRST_ON_GPU
-        while True:
-            measured[size] = size / candidate.speed(size, corpus, device)
-            time = UpdateTime.fit(measured)
-            wanted = make_forecast(limits, time).update_tokens
-            if not on_cpu and len(measured) == 1:
-                wanted = max(wanted, _FIRST_ON_GPU * size)
-            is_near = limits.update_tokens is not None or wanted <= 2 * max(measured)
-            if is_near or len(measured) == _MEASUREMENTS:
-                return replace(candidate, time=time)
-            size = wanted
-
-    def speed(
-        self, update_tokens: int, corpus: CorpusStatistics, device: torch.device, **keys: Any
-    ) -> float:
-        """Return the target tokens per second with updates of a size; `keys` are of training."""
-        config, world = self.settings.config, self.settings.world
-        keys["target_tokens_per_update"] = update_tokens
-        config = config.changed(training=config.training.changed(**keys))
-        sizes = (config.tokenizer.vocabulary_size,) * 2
-        return measure_speed(config, corpus.lengths, sizes, device, seconds=1.5, world=world)
-
-    def forecast(self, gain: float = 1.0) -> Forecast:
-        """Return the forecast of the training, on a device that is faster by a factor."""
-        return make_forecast(self.limits, self.time and self.time.faster(gain))
-
-    def measure_gain(self, corpus: CorpusStatistics, device: torch.device) -> float:
-        """Return the factor by which compilation makes the training faster; 1 if it is not."""
-        training = self.settings.given.training
-        if self.time is None or training.compile != "auto" or not should_compile(training, device):
-            return 1.0
-        size = self.forecast().update_tokens
-        return max(1.0, self.speed(size, corpus, device, compile="on") * self.time.of(size) / size)
-
-
-def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> None:
-    width = settings.value("model.d_model")
-    if "training.target_tokens_per_update" in settings.open_keys:
-        if settings.forecast is None:
-            candidate = _MeasuredModel.measure(settings, corpus, device)
-            settings.forecast = candidate.forecast(candidate.measure_gain(corpus, device))
-        size, reason = settings.forecast.update_tokens, explain_update(settings.forecast)
-        settings.choose("training.target_tokens_per_update", size, reason)
-        training = settings.given.training
-        if training.budget is not None and training.max_updates is None is training.max_epochs:
-            _require_updates(training, settings.forecast.updates)
-    if device.type != "cuda":  # on CUDA each session chooses it
-        given = settings.given
-        size = _batch_tokens(given.training, given.data.max_tokens, device)
-        settings.choose(_BATCH_TOKENS, size, "fits a small memory")
-    reason = f"falls with the width of the model, {source_of_width(width)}"
-    settings.choose("training.learning_rate", choose_learning_rate(width), reason)
+    `ends_at` is the time of `time.perf_counter` at which a budget ends. Only what depends on the
+    device stays open after that. Logs what was chosen.
+    """
+    given, keys = config, frozenset(open_keys(config))
+    settings = _choose_metric(config, data) | _of_keys(_choose_start(config, device), keys)
+    config = with_settings(given, settings)
+    training, per_epoch, seconds = config.training, len(data.plan_epoch()), 0.0
+    if training.guided_alignment or training.init_embeddings == "translations":
+        _ = data.translation_table  # before the time left is measured
+    updates = most_updates(training, per_epoch)
+    if updates is None or training.budget is not None:
+        compiles = training.compile == "auto" and should_compile(training, device)
+        if compiles:
+            config = config.changed(training=training.changed(compile="on"))
+        began_at = time.perf_counter()
+        speed = measure(config, data.store.lengths, data.vocabularies)
+        seconds = training.target_tokens_per_update / speed
+        now = time.perf_counter()
+        if training.budget is not None:
+            left = ends_at - now - (now - began_at if compiles else 0.0)  # a session compiles again
+            updates, end = _choose_end(training, data, seconds, left)
+            settings |= end
+    expected = updates
+    if expected is None:
+        parameters = estimate_parameters(config.model, max(data.vocabularies))
+        tokens = training.target_tokens_per_update
+        limits = expect_end(per_epoch * tokens, parameters, device.type)
+        expected = math.ceil(min(limits.tokens / tokens, limits.seconds / seconds))
+    if "training.guided_alignment" in settings and training.is_open("guided_alignment_updates"):
+        half = Setting(max(1, expected // 2), "half of the expected updates")
+        settings["training.guided_alignment_updates"] = half
+    schedule = _choose_schedule(with_settings(given, settings), updates, expected)
+    settings |= _of_keys(schedule, keys - settings.keys())
+    if training.is_open("validate_every"):
+        every = Setting(max(1, expected // _VALIDATIONS), f"{_VALIDATIONS} validations in the run")
+        settings["training.validate_every"] = every
+        _log_length(with_settings(given, settings).training, seconds, expected)
+    resolved = with_settings(given, settings)
+    for key in keys - settings.keys():
+        if key != _BATCH_TOKENS:
+            section, name = key.split(".")
+            settings[key] = Setting(getattr(getattr(resolved, section), name), "the default")
+    return settings
 
 
 def _choose_end(
-    settings: AutoSettings,
-    data: TrainingData,
-    device: torch.device,
-    seconds: float,
-    limits: tuple[int | None, int],
-) -> tuple[int, float]:
-    """Choose the last update and the extent of validation, for a budget.
+    training: TrainingConfig, data: TrainingData, seconds: float, left: float
+) -> tuple[int, Settings]:
+    """Choose the last update and the extent of validation, for the time left of a budget.
 
-    `limits` are the end of the config, and the updates that the corpus is worth without it. An
-    update takes `seconds`, or less if a session will compile the model. Logs which end comes first.
-    Returns the number of updates and the seconds of each.
+    An update takes `seconds`. The end of the config stays where it comes first. Logs which does.
     """
-    config, training, (most, useful) = settings.config, settings.config.training, limits
+    per_epoch, passes = len(data.plan_epoch()), most_passes(len(data.store.lengths))
+    most, useful = most_updates(training, per_epoch), passes * per_epoch
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)
-    ends_at = settings.began_at + (training.budget_seconds or 0.0)
-    updates, pairs = _updates_in(settings, data, seconds, ends_at - time.perf_counter())
-    count = min(updates, most or useful)
-    if (compiled := _compiled(config, device, count)) is not config:
-        began_at = time.perf_counter()
-        lengths, sizes = data.store.lengths, data.vocabularies
-        speed = measure_speed(compiled, lengths, sizes, device, world=settings.world)
-        seconds = training.target_tokens_per_update / speed
-        now = time.perf_counter()
-        ends_at -= now - began_at  # a session compiles again
-        updates, pairs = _updates_in(settings, data, seconds, ends_at - now)
-    settings.choose("training.validation_pairs", pairs, "a twentieth of the budget at most")
+    updates, pairs = _updates_in(training, data, seconds, left)
+    settings = {}
+    if training.is_open("validation_pairs"):
+        extent = Setting(pairs, "a twentieth of the budget at most")
+        settings["training.validation_pairs"] = extent
     if most is not None:
         keys = [key for key in ("max_updates", "decay_updates") if getattr(training, key) == most]
         key = next(iter(keys), "max_epochs")
         end, budget = f"`training.{key}: {getattr(training, key)}`", f"budget {training.budget}"
         if most * _CERTAIN <= updates:
             _logger.info("%s ends the training, before its %s", end, budget)
-            return most, seconds
+            return most, settings
         text = "%s ends the training, after %s updates instead of the %s of %s"
         _logger.info(text, budget, f"{updates:,}", f"{most:,}", end)
     _require_updates(training, updates)
     reason = f"as many as fit into {training.budget}"
     if most is None and useful < updates:
-        updates, reason = useful, f"{most_passes(len(data.store.lengths))} passes over the corpus"
+        updates, reason = useful, f"{passes} passes over the corpus"
         _logger.info("%s end the training, before its budget %s", reason, training.budget)
-    settings.chosen["training.max_updates"] = Setting(updates, reason)
-    return updates, seconds
+    return updates, {**settings, "training.max_updates": Setting(updates, reason)}
 
 
 def _updates_in(
-    settings: AutoSettings, data: TrainingData, seconds: float, left: float
+    training: TrainingConfig, data: TrainingData, seconds: float, left: float
 ) -> tuple[int, int | None]:
     """Return how many updates of some `seconds` fit into the time left, beside all validations.
 
     The second number is that of pairs to validate on; None for all.
     """
-    training = settings.config.training
     pairs, tokens = len(data.valid), float(data.valid_lengths[:, TARGET].sum())
     of_all = _VALIDATION_COST * tokens * seconds / training.target_tokens_per_update
     left = max(left - of_all, 1e-6)  # the last validation
-    is_given = "training.validate_every" not in settings.open_keys
+    is_given = not training.is_open("validate_every")
     validations = left / seconds / training.validate_every if is_given else float(_VALIDATIONS)
     count = training.validation_pairs
-    if "training.validation_pairs" in settings.open_keys:
+    if training.is_open("validation_pairs"):
         affordable = int(pairs * _VALIDATION_SHARE * left / (validations * of_all))
         count = None if affordable >= pairs else min(pairs, max(affordable, _FEWEST_VALIDATED))
     of_some = of_all * min(count or pairs, pairs) / pairs
@@ -508,33 +384,39 @@ def _updates_in(
     return int((left - validations * of_some) / seconds), count
 
 
-def _choose_metric(settings: AutoSettings, references: Sequence[str]) -> None:
+def _choose_metric(config: Config, data: TrainingData) -> Settings:
     """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
-    config, key = settings.given, "training.best_metric"
-    metric, reason = "bleu", "the usual metric"
+    key, metric, reason = "training.best_metric", "bleu", "the usual metric"
     language = config.data.direction_of(config.data.valid).target
-    tokenizer, sample = config.evaluation.bleu_tokenizer, spread(references, _MOST_REFERENCES)
+    sample = spread([pair.target for pair in data.valid], _MOST_REFERENCES)
+    tokenizer = config.evaluation.bleu_tokenizer
     if problem := why_unable_to_rank(sample, target_language=language, tokenizer=tokenizer):
         letters = sum(len("".join(text.split())) for text in sample) / len(sample)
         metric, reason = "chrf" if letters >= _FEWEST_LETTERS else "loss", problem
-    if settings.choose(key, metric, reason) == "bleu" != metric:
-        text = "warning: `%s: bleu` cannot rank checkpoints, `%s` can: %s"
-        _logger.warning(text, key, metric, reason)
+    if not config.training.is_open("best_metric"):
+        if config.training.best_metric == "bleu" != metric:
+            text = "warning: `%s: bleu` cannot rank checkpoints, `%s` can: %s"
+            _logger.warning(text, key, metric, reason)
+        return {}
+    if metric != "bleu":
+        _logger.info("validation: `%s: %s`, because %s", key, metric, reason)
+    return {key: Setting(metric, reason)}
 
 
-def _choose_start(settings: AutoSettings, data: TrainingData, device: torch.device) -> None:
-    """Choose what helps in the first updates, and learn the table of translations for it."""
-    training, reason = settings.given.training, "words are translated sooner"
-    if "training.schedule" in settings.open_keys and training.init_from is None:
-        settings.choose("training.init_embeddings", "translations", reason)
-        settings.choose("training.init_sublayers", "zero", "words come before their context")
-        # Measured on CPUs alone; a compiled model cannot have it.
-        excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
-        if device.type == "cpu" and not excludes_it:
-            settings.choose("training.guided_alignment", GUIDED_ALIGNMENT, reason)
-    chosen = settings.config.training
-    if chosen.guided_alignment or chosen.init_embeddings == "translations":
-        _ = data.translation_table  # before the time left is measured
+def _choose_start(config: Config, device: torch.device) -> Settings:
+    """Choose what helps in the first updates of a new model."""
+    training, reason = config.training, "words are translated sooner"
+    if not training.is_open("schedule") or training.init_from is not None:
+        return {}
+    settings = {
+        "training.init_embeddings": Setting("translations", reason),
+        "training.init_sublayers": Setting("zero", "words come before their context"),
+    }
+    # Measured on CPUs alone; a compiled model cannot have it.
+    excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
+    if device.type == "cpu" and not excludes_it:
+        settings["training.guided_alignment"] = Setting(GUIDED_ALIGNMENT, reason)
+    return settings
 
 
 def _require_updates(training: TrainingConfig, updates: float) -> None:
@@ -546,53 +428,55 @@ def _require_updates(training: TrainingConfig, updates: float) -> None:
         )
 
 
-def _choose_schedule(settings: AutoSettings, updates: int | None, expected: int) -> None:
-    if "training.guided_alignment" in settings.chosen:
-        half, reason = max(1, expected // 2), "half of the expected updates"
-        settings.choose("training.guided_alignment_updates", half, reason)
-    width = settings.value("model.d_model")
-    reason = f"a tenth, at most {most_warmup(width):,}"
-    warmup = settings.choose("training.warmup_updates", choose_warmup(expected, width), reason)
+def _choose_schedule(config: Config, updates: int | None, expected: int) -> Settings:
+    """Choose warm-up and schedule for a last update, or for those that are expected."""
+    training, width = config.training, config.model.d_model
+    most = choose_warmup(expected, width)
+    settings = {
+        "training.warmup_updates": Setting(most, f"a tenth, at most {most_warmup(width):,}")
+    }
+    warmup = most if training.is_open("warmup_updates") else training.warmup_updates or 0
+    has_schedule = not training.is_open("schedule")
     if updates is None or warmup >= updates:
-        if "training.schedule" in settings.open_keys:
-            settings.choose("training.schedule", "inverse_sqrt", "the end is not known")
-            if settings.given.training.precision != "pure_bf16":
-                reason = "a rate that does not fall to 0 needs a mean"
-                settings.choose("training.ema_decay", 0.999, reason)
-        return
-    schedule = settings.choose("training.schedule", "linear", "it gave the best scores")
-    if schedule in {"linear", "cosine"}:
-        settings.choose("training.decay_updates", updates, "the last update")
-        if "training.max_updates" not in settings.chosen:  # a budget may have chosen it
-            settings.choose("training.max_updates", updates, "the rate is 0 then")
-        settings.choose("training.patience", None, "the rate falls to the end")
-        settings.choose("training.average", "off", "the last checkpoints are the best")
+        settings["training.schedule"] = Setting("inverse_sqrt", "the end is not known")
+        if not has_schedule and training.precision != "pure_bf16":
+            reason = "a rate that does not fall to 0 needs a mean"
+            settings["training.ema_decay"] = Setting(0.999, reason)
+    elif not has_schedule or training.schedule in {"linear", "cosine"}:
+        settings |= {
+            "training.schedule": Setting("linear", "it gave the best scores"),
+            "training.decay_updates": Setting(updates, "the last update"),
+            "training.max_updates": Setting(updates, "the rate is 0 then"),
+            "training.patience": Setting(None, "the rate falls to the end"),
+            "training.average": Setting("off", "the last checkpoints are the best"),
+        }
+    return settings
 
 
-def _summarize(settings: AutoSettings, seconds: float, expected: int) -> Iterator[str]:
-    """Yield a line for tokenizer, model and training if their main setting was chosen."""
-    chosen, config = settings.chosen, settings.config
-    model, training = config.model, config.training
-    if size := chosen.get("tokenizer.vocabulary_size"):
+def describe_sizes(config: Config, settings: Settings) -> Iterator[str]:
+    """Yield a line for tokenizer and model if their main setting was chosen."""
+    model = config.model
+    if size := settings.get("tokenizer.vocabulary_size"):
         layout = config.tokenizer.vocabulary
         yield f"tokenizer: {size.value:,} tokens ({size.reason}), {layout}"
-    if width := chosen.get("model.d_model"):
+    if width := settings.get("model.d_model"):
         layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
+        dropout = settings.get("model.dropout")
+        reason = f" ({dropout.reason})" if dropout else ""
         yield (
             f"model: {layers} of width {model.d_model} ({width.reason}), dropout "
-            f"{model.dropout} ({chosen['model.dropout'].reason})"
+            f"{model.dropout}{reason}"
         )
-    if (metric := chosen.get("training.best_metric")) and metric.value != "bleu":
-        yield f"validation: `training.best_metric: {metric.value}`, because {metric.reason}"
-    if "training.validate_every" in chosen:
-        tokens = training.target_tokens_per_update
-        extent = f"{expected:,} updates of {tokens:,} target tokens"
-        text = f"training: {extent}"
-        if training.max_updates is None and training.max_epochs is None:
-            text = f"training: about {extent}, until {training.patience} validations bring no "
-            text += "improvement, which may be earlier or later"
-        if seconds:
-            first, last = seconds * training.validate_every, seconds * expected
-            text += f"; the first validation in about {tqdm.format_interval(first)}, "
-            text += f"the end in about {tqdm.format_interval(last)}"
-        yield text
+
+
+def _log_length(training: TrainingConfig, seconds: float, expected: int) -> None:
+    extent = f"{expected:,} updates of {training.target_tokens_per_update:,} target tokens"
+    text = f"training: {extent}"
+    if training.max_updates is None and training.max_epochs is None:
+        text = f"training: about {extent}, until {training.patience} validations bring no "
+        text += "improvement, which may be earlier or later"
+    if seconds:
+        first, last = seconds * training.validate_every, seconds * expected
+        text += f"; the first validation in about {tqdm.format_interval(first)}, "
+        text += f"the end in about {tqdm.format_interval(last)}"
+    _logger.info("%s", text)

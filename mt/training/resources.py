@@ -6,12 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
 
-from mt.config import ModelConfig, TrainingConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.data.batches import (
     SOURCE,
     TARGET,
@@ -32,15 +31,19 @@ from mt.special_ids import EOS
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
 from mt.training.initial_weights import choose_weights
-from mt.training.loader import ADAM_MOMENTS, halve_sizes, heaviest
-from mt.training.step import BatchTooLarge, Learner, TokenCounts, train_step
+from mt.training.loader import ADAM_MOMENTS, fit_size, heaviest
+from mt.training.setup import build_learner, new_model, resolve_for_device
+from mt.training.step import BatchTooLarge, TokenCounts, train_step
 
-T = TypeVar("T")
 _BYTES_PER_NUMBER = 4
 _HEAP_FACTOR = 1.4
 """glibc's heap over the tensors of an update: freed blocks leave gaps. Measured: 1.2 to 1.7."""
-MEASURED_PAIRS = 4096
+_MEASURED_PAIRS = 4096
 """Pairs whose lengths the measured updates have."""
+_ROUNDS = 3
+"""Times that each of the measured updates is taken."""
+_LEAST_SHARE = 0.8
+"""Share of the time of a core below which other programs slow the measurement."""
 _logger = logging.getLogger(__name__)
 
 
@@ -139,75 +142,102 @@ def warn_of_low_memory(
         )
 
 
-def training_speed(
-    learner: Learner,
-    training: TrainingConfig,
+def measure_speed(
+    config: Config,
     lengths: Lengths,
+    vocabularies: tuple[int, int],
     *,
-    longest: int,
-    seconds: float = 3.0,
     world: World = ALONE,
+    seconds: float = 3.0,
 ) -> float:
-    """Measure the target tokens per second of training steps, for about `seconds`.
+    """Measure the target tokens per second of a training, on the device and with all ranks.
 
-    All ranks call it together, with the same arguments. `lengths` [N 2] are those of the corpus or
-    of a sample, at most `longest`. The first update, which maps memory and chooses kernels, is left
-    out. Batches are halved until they fit the device's memory; raises UserError where none fits.
+    `lengths` [N 2] are those of the corpus or of a sample. Some updates are taken, and repeated: of
+    each, the fastest counts. The first, which maps memory and chooses kernels, is left out. The
+    model is compiled for `training.compile: on` alone. Batches are halved until they fit the
+    device's memory; raises UserError where none fits. Logs a warning on a busy CPU.
+
+    Other ranks than 0 wait in `join_measurements`, and measure at the same time.
     """
-    random = np.random.default_rng(0)
-    lengths = lengths[random.permutation(len(lengths))[:MEASURED_PAIRS]]
-    plan = plan_updates(lengths, training.target_tokens_per_update, seed=0, epoch=0)
-    model, device = learner.model, learner.precision.device
-    vocabularies = len(model.source_embedding.weight), len(model.output.weight)
-    model.train()
+    device, training = world.device, config.training
+    if world.is_main:
+        lengths = lengths[:: max(1, len(lengths) // (2 * _MEASURED_PAIRS))]
+        world.broadcast((config, lengths, vocabularies, seconds))
+    plain = training.changed(compile="on" if training.compile == "on" else "off")
+    config = resolve_for_device(config.changed(training=plain), device)
+    learner = build_learner(config, new_model(config.model, vocabularies, device), device)
+    learner.model.train()
     wrapped = replace(learner, training_pass=world.wrap(learner.training_pass))
-
-    def draw(index: int) -> Example:
-        sides = zip(lengths[index].tolist(), vocabularies, strict=True)
-        ids = [random.integers(EOS, size, length).astype(np.int32) for length, size in sides]
-        return Example(index, *ids)
+    random = np.random.default_rng(0)
+    lengths = lengths[random.permutation(len(lengths))[:_MEASURED_PAIRS]]
+    plan = plan_updates(lengths, training.target_tokens_per_update, seed=0, epoch=0)
 
     def draw_batch(indices: Indices) -> Batch:
-        return collate([draw(index) for index in indices.tolist()]).to(device)
+        examples = []
+        for index in indices.tolist():
+            sides = zip(lengths[index].tolist(), vocabularies, strict=True)
+            ids = [random.integers(EOS, size, length).astype(np.int32) for length, size in sides]
+            examples.append(Example(index, *ids))
+        return collate(examples).to(device)
 
-    def step(update: Update, batch_tokens: int) -> int:
-        """Take one step with the share of this rank; return the target tokens of all."""
+    def time_step(update: Update, batch_tokens: int) -> float:
+        """Take one step with the share of this rank; return the seconds of all ranks together."""
         cut = split_update(update, lengths, max_tokens_per_batch=batch_tokens, ranks=world.size)
         batches = [draw_batch(indices) for indices in cut[world.rank]]
         batches = batches or [draw_batch(update[0][:1]).without_targets()]
-        tokens = TokenCounts(*count_tokens(update, lengths))
-        result = train_step(wrapped, batches, 0.0, tokens=tokens)
+        began_at = time.perf_counter()
+        result = train_step(
+            wrapped, batches, 0.0, tokens=TokenCounts(*count_tokens(update, lengths))
+        )
         float(result.gradient_norm)  # waits for the device
-        return tokens.target
+        return time.perf_counter() - began_at
 
     def measure(batch_tokens: int) -> float:
-        step(plan[0], batch_tokens)
-        tokens, began, taken = 0, time.perf_counter(), 0.0
+        time_step(plan[0], batch_tokens)
+        updates, taken = list[Update](), list[float]()
+        began_at, worked_at = time.perf_counter(), time.thread_time()
         for update in plan[1:] or plan:
-            tokens += step(update, batch_tokens)
-            taken = time.perf_counter() - began
-            if world.all_reduce_max(int(taken > seconds)):
+            updates.append(update)
+            taken.append(time_step(update, batch_tokens))
+            if world.all_reduce_max(int(sum(taken) > seconds / _ROUNDS)):
                 break
-        return tokens / taken
+        for _ in range(_ROUNDS - 1):
+            taken = [
+                min(time_step(u, batch_tokens), t) for u, t in zip(updates, taken, strict=True)
+            ]
+        share = (time.thread_time() - worked_at) / (time.perf_counter() - began_at)
+        if device.type == "cpu" and world.is_main and share < _LEAST_SHARE:
+            _logger.warning(
+                "warning: this machine is busy: a core gave the measurement of the speed only "
+                "%.0f%% of its time; a training beside other programs takes longer than expected",
+                100 * share,
+            )
+        return sum(count_tokens(update, lengths)[1] for update in updates) / sum(taken)
 
-    for batch_tokens in halve_sizes(training.max_tokens_per_batch, longest):
-        with suppress(BatchTooLarge):
-            longest_run = max(chain(*plan), key=lambda run: int(lengths[run].max()))
-            cut = split_update([longest_run], lengths, max_tokens_per_batch=batch_tokens, ranks=1)
-            if _fits_on_all(learner, draw_batch(cut[0][0]), world):
-                return measure(batch_tokens)
-    raise UserError(
-        f"the device has too little memory for this model and sentences of {longest} tokens: make "
-        "the model smaller, or lower `data.max_tokens`"
-    )
+    longest_run = max(chain(*plan), key=lambda run: int(lengths[run].max()))
+
+    def heaviest_batch(tokens: int) -> Batch:
+        cut = split_update([longest_run], lengths, max_tokens_per_batch=tokens, ranks=1)
+        return draw_batch(cut[0][0])
+
+    batch_tokens, longest = config.training.max_tokens_per_batch, config.data.max_tokens
+    if device_traits(device).runs_out_late:
+        batch_tokens = fit_size(learner, heaviest_batch, batch_tokens, longest, world)
+    try:
+        speed = measure(batch_tokens)
+    except BatchTooLarge:
+        raise UserError(
+            f"the device has too little memory for this model and sentences of {longest} tokens: "
+            "make the model smaller, or lower `data.max_tokens`"
+        ) from None
+    if training.compile == "on":  # the graphs of this model count against a limit
+        torch.compiler.reset()
+    return speed
 
 
-def _fits_on_all(learner: Learner, batch: Batch, world: World) -> bool:
-    """Return False if several ranks train on GPUs and the batch is too large for one of them."""
-    is_too_large = False
-    if world.size > 1 and device_traits(learner.precision.device).runs_out_late:
-        try:
-            train_step(learner, [batch], 0.0)
-        except BatchTooLarge:  # in an update of all ranks, the others would wait
-            is_too_large = True
-    return not world.all_reduce_max(int(is_too_large))
+def join_measurements(world: World) -> None:
+    """Take part in the measurements of rank 0, until it calls this function too."""
+    while (request := world.broadcast(None)) is not None:
+        config, lengths, vocabularies, seconds = request
+        with suppress(UserError, torch.OutOfMemoryError):  # raised on rank 0 too, which decides
+            measure_speed(config, lengths, vocabularies, world=world, seconds=seconds)

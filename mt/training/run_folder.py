@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import logging
+import math
 import os
 import platform
 import shutil
@@ -36,7 +37,7 @@ from mt.training.checkpoint import Checkpoints
 _logger = logging.getLogger(__name__)
 _ENDS = ("training.max_updates", "training.max_epochs", "training.patience")
 # These set the end, the frequency of checks, the checkpoints that are kept, or the hardware.
-_CHANGEABLE = (
+CHANGEABLE = (
     *_ENDS,
     "data.check",
     "training.validate_every",
@@ -165,6 +166,53 @@ class RunFolder:
         """Return True where there is a checkpoint or a final model."""
         return self.config.exists() and bool(self.checkpoints.updates() or self.model.exists())
 
+    def resume_config(self, config: Config) -> Config:
+        """Return a config with the settings that were chosen for the run in this folder.
+
+        Lists the `changes`. Raises RunError where the config differs in more than may change.
+        """
+        stored = load_config(self.config)
+        values: dict[str, Any] = {}
+        training, last = config.training, stored.training.max_updates
+        if training.budget is not None and training.budget == stored.training.budget:
+            given = None if training.is_open("max_updates") else training.max_updates or math.inf
+            if last is not None and given is not None and given > last:
+                values["training.max_updates"] = last  # a budget has chosen it
+                _logger.info(
+                    "%s: `training.budget: %s` ends this run after update %s; without it, with "
+                    "--set training.budget=null, `training.max_updates: %s` does",
+                    *(self.path, training.budget, f"{last:,}", training.max_updates),
+                )
+        for key in set(open_keys(config)) - set(open_keys(stored)):
+            section, name = key.split(".")
+            values[key] = getattr(getattr(stored, section), name)
+        if config.decoding.search == "auto":
+            values["decoding.search"] = stored.decoding.search
+        resumed = with_values(config, values)
+        before, after = stored.split_tags("valid"), resumed.split_tags("valid")
+        unused = [f"decoding.{key}" for key in after if before[key] == after[key]]
+        ended = ["training.budget"] if training.budget is None else []
+        changed = find_differences(stored.flat(), resumed.flat())
+        lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
+        free = tuple(f"{key}." for key in (*CHANGEABLE, *unused, *ended))
+        fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
+        if fixed:
+            reason = ""
+            if any(line.startswith("decoding.") for line in fixed):
+                reason = "; validation ranks the checkpoints with these keys of `decoding`"
+            raise RunError(
+                f"{self.path}: holds a run of another config ({'; '.join(fixed)}){reason}; "
+                "name another folder with --run"
+            )
+        ends = [lines[key] for key in _ENDS if key in lines]
+        if ends and not self.checkpoints.updates():
+            raise RunError(
+                f"{self.path}: holds a model, but no checkpoint to resume from "
+                f"({'; '.join(ends)}); name another folder with --run"
+            )
+        self.changes = [*lines.values()]
+        return resumed
+
     def final_score(self, training: TrainingConfig) -> str | None:
         """Return the validation score of a run that has ended as set; None before that.
 
@@ -187,71 +235,44 @@ def ends_of(training: TrainingConfig) -> dict[str, int | None]:
     return {key: getattr(training, key) for key in ("max_updates", "max_epochs", "patience")}
 
 
-def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
-    """Create a run folder, or check that the run in it can be resumed with this config.
+@contextmanager
+def open_run(path: Path) -> Iterator[RunFolder]:
+    """Yield the folder of a run, new or to be resumed, locked against a second training.
 
-    Returns the folder, and the config with the automatic settings of a run that is resumed. Raises
-    RunError for a folder with other content, and for a run whose config differs in more than may
-    change.
+    Raises RunError for a folder with other content, and explains where the folder disappears
+    meanwhile. A folder that is new is deleted after an error before the first update.
     """
     folder = RunFolder(path, is_new=not path.exists())
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
-    if folder.has_trained():
-        stored = load_config(folder.config)
-        values: dict[str, Any] = {**_end_by_budget(folder, stored.training, config.training)}
-        for key in set(open_keys(config)) - set(open_keys(stored)):
-            section, name = key.split(".")
-            values[key] = getattr(getattr(stored, section), name)
-        if config.decoding.search == "auto":
-            values["decoding.search"] = stored.decoding.search
-        config = with_values(config, values)
-        before, after = stored.split_tags("valid"), config.split_tags("valid")
-        unused = [f"decoding.{key}" for key in after if before[key] == after[key]]
-        ended = ["training.budget"] if config.training.budget is None else []
-        changed = find_differences(stored.flat(), config.flat())
-        lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
-        free = tuple(f"{key}." for key in (*_CHANGEABLE, *unused, *ended))
-        fixed = [line for key, line in lines.items() if not f"{key}.".startswith(free)]
-        if fixed:
-            reason = ""
-            if any(line.startswith("decoding.") for line in fixed):
-                reason = "; validation ranks the checkpoints with these keys of `decoding`"
-            raise RunError(
-                f"{folder.path}: holds a run of another config ({'; '.join(fixed)}){reason}; "
-                "name another folder with --run"
-            )
-        ends = [lines[key] for key in _ENDS if key in lines]
-        if ends and not folder.checkpoints.updates():
-            raise RunError(
-                f"{folder.path}: holds a model, but no checkpoint to resume from "
-                f"({'; '.join(ends)}); name another folder with --run"
-            )
-        folder.changes = [*lines.values()]
-    elif path.exists() and not _holds_no_training(folder):
-        raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
+    if path.exists() and not folder.has_trained():
+        own = (folder.config, folder.tokenizer, folder.metrics, folder.corpora, folder.environment)
+        own_names = {path.name for path in (*own, folder.checkpoints.folder, folder.tensorboard)}
+        names = {path.name for path in path.iterdir() if not path.name.startswith(".")}
+        is_run = folder.config.name in names and names <= own_names
+        if is_run and not folder.corpora.exists():
+            # A config written by hand, with comments and without defaults, is not that of a run.
+            try:
+                text = dump_config(load_config(folder.config))
+                is_run = text == folder.config.read_text(encoding="utf-8")
+            except (ConfigError, ValueError):
+                is_run = False
+        if names and not is_run:
+            reason = "not empty, and not a run folder; name another folder with --run"
+            raise RunError(f"{path}: {reason}")
     path.mkdir(parents=True, exist_ok=True)
-    return folder, config
-
-
-@contextmanager
-def only_training(folder: RunFolder) -> Iterator[None]:
-    """Lock the folder against a second training, and explain where it disappears meanwhile.
-
-    A folder that is new is deleted after an error before the first update.
-    """
-    busy = RunError(f"{folder.path}: another training is running here")
-    with lock_file(folder.path / ".lock", busy=busy):
+    busy = RunError(f"{path}: another training is running here")
+    with lock_file(path / ".lock", busy=busy):
         try:
-            yield
+            yield folder
         except (OSError, UserError) as error:
-            if isinstance(error, FileNotFoundError) and not folder.path.exists():
+            if isinstance(error, FileNotFoundError) and not path.exists():
                 raise RunError(
-                    f"{folder.path}: the run folder was removed or renamed during the training, "
+                    f"{path}: the run folder was removed or renamed during the training, "
                     "which ends here; if it was renamed, --run with the new name continues it"
                 ) from None
             if folder.is_new and not folder.metrics.exists():
-                shutil.rmtree(folder.path, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
             raise
 
 
@@ -262,46 +283,6 @@ def find_differences(
     return {
         key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)
     }
-
-
-def _end_by_budget(
-    folder: RunFolder, stored: TrainingConfig, training: TrainingConfig
-) -> dict[str, int]:
-    """Return the last update that a budget has chosen in place of a later end of the config."""
-    last, given = stored.max_updates, training.max_updates
-    if training.budget is None or stored.budget != training.budget or last is None:
-        return {}
-    if training.is_open("max_updates") or (given is not None and given <= last):
-        return {}
-    _logger.info(
-        "%s: `training.budget: %s` ends this run after update %s; without it, with --set "
-        "training.budget=null, `training.max_updates: %s` does",
-        folder.path,
-        training.budget,
-        f"{last:,}",
-        given,
-    )
-    return {"training.max_updates": last}
-
-
-def _holds_no_training(folder: RunFolder) -> bool:
-    """Return True for an empty folder and for a run without a checkpoint.
-
-    A config written by hand, with comments and without defaults, is not one that a run has written.
-    """
-    own = (folder.config, folder.tokenizer, folder.metrics, folder.corpora, folder.environment)
-    own_names = {path.name for path in (*own, folder.checkpoints.folder, folder.tensorboard)}
-    names = {path.name for path in folder.path.iterdir() if not path.name.startswith(".")}
-    if not names:
-        return True
-    if folder.config.name not in names or not names <= own_names:
-        return False
-    if folder.corpora.exists():
-        return True
-    try:
-        return dump_config(load_config(folder.config)) == folder.config.read_text(encoding="utf-8")
-    except (ConfigError, ValueError):
-        return False
 
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "datasets", "pyarrow", "sacrebleu", "safetensors")

@@ -28,12 +28,35 @@ from mt.training.initial_weights import (
     read_initial_run,
     translate_embeddings,
 )
-from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks
+from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks, should_compile
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner
+
+_CUDA_BATCH_TOKENS = 32_768
+"""Padded tokens of a batch on CUDA, halved where they do not fit."""
+
+
+def resolve_for_device(config: Config, device: torch.device) -> Config:
+    """Return the config with the settings that depend on the device, which are then given."""
+    training, width = config.training, config.model.d_model
+    compiles = should_compile(training, device) if training.compile == "auto" else None
+    resolved = training.changed(
+        max_tokens_per_batch=batch_tokens(training, config.data.max_tokens, device),
+        compile=training.compile if compiles is None else "on" if compiles else "off",
+        precision=choose_precision(training.precision, device, width).name,
+    )
+    return config.changed(training=resolved)
+
+
+def batch_tokens(training: TrainingConfig, longest: int, device: torch.device) -> int:
+    """Return the size of batches, or the largest that a device may take where it is open."""
+    tokens = training.max_tokens_per_batch
+    if not training.is_open("max_tokens_per_batch"):
+        return tokens
+    return max(_CUDA_BATCH_TOKENS if device.type == "cuda" else tokens, longest)
 
 
 def require_tensorboard(training: TrainingConfig) -> None:

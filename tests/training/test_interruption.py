@@ -88,22 +88,6 @@ def test_two_signals_of_timeout_are_one_request(leaving: Callable[[float], None]
     assert interruption.exit_status == 143
 
 
-def test_second_hang_up_does_not_count(leaving: Callable[[float], None]) -> None:
-    with interruptible() as interruption:
-        hit("SIGHUP")
-        leaving(5.0)
-        hit("SIGHUP")
-    assert interruption.exit_status == 129
-
-
-def test_hang_up_is_ignored_under_nohup() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with interruptible() as interruption:
-        hit("SIGHUP")
-        assert interruption.signal is None
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
 def test_handler_survives_a_closed_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,7 +1,7 @@
 """Fused output layer and loss against torch's own, chunked and in half precision."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -108,13 +108,6 @@ def test_one_compiled_loss_serves_all_numbers_of_rows(
         assert expected[2] is not None
         assert expected[2].dtype == dtype
     assert len(graphs) == 1
-
-
-@pytest.mark.parametrize(("switch", "device"), [("off", "cuda"), ("on", "cpu")])
-def test_loss_is_compiled_with_the_stacks_and_on_a_gpu_only(
-    switch: Literal["on", "off"], device: str
-) -> None:
-    assert choose_loss(TrainingConfig(compile=switch), torch.device(device)) is chunk_loss
 
 
 def test_nll_is_the_plain_loss_without_a_gradient() -> None:

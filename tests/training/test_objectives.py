@@ -88,21 +88,6 @@ def test_value_and_gradients_equal_the_formula(smoothing: float, alpha: float) -
     torch.testing.assert_close(torch.autograd.grad(frozen.objective / 3, states), ours[:1])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
-    states, weight, targets = inputs(2000)
-    with torch.autocast("cpu", dtype=dtype):
-        half = r_drop_loss(states, weight, targets=targets, smoothing=0.1, alpha=5.0)
-    rounded = states.detach().to(dtype) @ weight.detach().to(dtype).T
-    whole, _ = formula(rounded.float(), targets, smoothing=0.1, alpha=5.0)
-    torch.testing.assert_close(half.objective.detach(), whole)
-    exact, _ = formula(states @ weight.T, targets, smoothing=0.1, alpha=5.0)
-    ours = torch.autograd.grad(half.objective, (states, weight))
-    for one, other in zip(ours, torch.autograd.grad(exact, (states, weight)), strict=True):
-        assert one.dtype == torch.float32
-        assert (one - other).norm() < 0.02 * other.norm()
-
-
 def gradients(training_pass: torch.nn.Module, *batches: Batch) -> list[Tensor]:
     training_pass.zero_grad()
     for batch in batches:
@@ -206,10 +191,6 @@ def test_alignment_is_the_most_probable_path(seed: int) -> None:
     assert found.tolist() == [[*paths[scores.argmax()].tolist(), -1]]
 
 
-def test_alignment_with_an_empty_source_has_a_place(table: TranslationTable) -> None:
-    assert table.align(torch.tensor([[EOS]]), torch.tensor([[5, 6, EOS]])).tolist() == [[0, 0, -1]]
-
-
 def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
     table: TranslationTable,
 ) -> None:
@@ -224,25 +205,6 @@ def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
     sums, expected = guided(batch), TrainingPass(model, 0.1)(batch)
     torch.testing.assert_close(sums.smoothed, expected.smoothed)
     assert sums.objective > sums.smoothed
-
-
-@pytest.mark.parametrize("objective", ["plain", "r_drop", "guided"])
-def test_batch_without_labels_has_no_loss_and_no_gradient(
-    objective: str, table: TranslationTable
-) -> None:
-    """A rank without sentences takes part with the batch of another one."""
-    model = transformer(decoder_layers=2)
-    passes = {
-        "plain": TrainingPass(model, 0.1),
-        "r_drop": RDropPass(model, 0.1, 5.0),
-        "guided": GuidedPass(model, 0.1, 0.5, table),
-    }
-    sums = passes[objective](collate(examples(5)).without_targets())
-    sums.objective.backward()
-    assert [sums.objective.item(), sums.smoothed.item(), sums.tokens] == [0.0, 0.0, 0]
-    found = [each.grad for each in model.parameters() if each.grad is not None]
-    assert found
-    assert not any(each.any() for each in found)
 
 
 def test_attention_learns_the_alignment(table: TranslationTable) -> None:

@@ -1,6 +1,5 @@
 """Learning-rate schedules at known points, Adam's constants, precisions and the moving average."""
 
-import os
 from collections.abc import Iterator
 from typing import Literal
 
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from mt.config import TrainingConfig
 from mt.training.optimizer import (
-    SCHEDULES,
     MovingAverage,
     Precision,
     build_optimizer,
@@ -65,14 +63,7 @@ def test_schedules(schedule: str, update: int, expected: float) -> None:
     assert learning_rate(update, config(schedule), 256) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear"])
-def test_decay_does_not_depend_on_max_updates(schedule: str) -> None:
-    for update in (200, 400, 1200, 2000):
-        rates = {learning_rate(update, config(schedule, max_updates=n), 256) for n in (1, 700)}
-        assert len(rates) == 1
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "noam", "constant", "cosine", "linear"])
 def test_without_warmup_the_first_rate_is_the_highest(schedule: str) -> None:
     without = config(schedule, warmup_updates=0)
     rates = [learning_rate(update, without, 256) for update in range(1, 50)]
@@ -142,20 +133,6 @@ def test_autocast_computes_in_the_named_precision(name: str, dtype: torch.dtype)
     with precision.autocast():
         assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == dtype
     assert precision.scaler.is_enabled() == (name == "fp16")
-
-
-def test_bf16_on_a_cpu_limits_the_kernel_cache_unless_the_user_set_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    monkeypatch.setenv(name, "7")
-    Precision("bf16", CPU)
-    assert os.environ[name] == "7"
-    monkeypatch.delenv(name)
-    Precision("fp32", CPU)
-    assert name not in os.environ
-    Precision("bf16", CPU)
-    assert os.environ[name] == "256"
 
 
 def walk(weight: Tensor, steps: int) -> Iterator[tuple[int, Tensor]]:
@@ -233,17 +210,3 @@ def test_weight_decay_takes_a_share_of_the_matrices_alone(
     ):
         share = 0.1 * 0.5 if before.dim() > 1 else 0.0
         torch.testing.assert_close(after, without - share * before)
-
-
-def test_adam_without_weight_decay_is_adam() -> None:
-    weights = [nn.Parameter(torch.linspace(-1, 1, 12).view(3, 4)) for _ in range(2)]
-    model = nn.ParameterList(weights[:1])
-    ours = build_optimizer(model, CPU)
-    theirs = torch.optim.Adam(weights[1:], lr=0.01, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    ours.param_groups[0]["lr"] = 0.01
-    for step in range(3):
-        for weight in weights:
-            weight.grad = torch.sin(weight.detach() + step)
-        ours.step()
-        theirs.step()
-    assert torch.equal(*weights)

@@ -1,7 +1,6 @@
 """Journal, progress bar and TensorBoard."""
 
 import json
-import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from mt.training import progress as module
 from mt.training import setup
-from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event
+from mt.training.progress import Progress, TensorBoard, append_event
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
 from tests.factories import Program
@@ -44,12 +43,6 @@ def test_losses_are_means_over_tokens_and_norms_over_updates(tmp_path: Path) -> 
     assert (line["loss"], line["nll"]) == (2.4, 1.2)
     assert (line["gradient_norm"], line["largest_gradient_norm"]) == (2.0, 3.0)
     assert (line["target_tokens"], line["skipped_updates"]) == (50, 0)
-
-
-def test_skipped_update_is_only_counted(tmp_path: Path) -> None:
-    line = logged(tmp_path, metrics(4.0, 3.0, 10), metrics(math.nan, math.inf, 10))
-    assert (line["loss"], line["target_tokens"], line["skipped_updates"]) == (4.0, 10, 1)
-    assert (line["gradient_norm"], line["largest_gradient_norm"]) == (3.0, 3.0)
 
 
 def test_lines_without_a_terminal_come_twice_a_minute_and_the_time_left_counts_validations(
@@ -86,22 +79,6 @@ def test_cut_line_of_the_journal_does_not_swallow_the_next(tmp_path: Path) -> No
     first, _, last = journal.read_text().splitlines()
     assert json.loads(first) == {"event": "one", "value": 1}
     assert json.loads(last) == {"event": "two", "value": 2}
-
-
-def test_messages_and_warnings_are_printed_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = Progress(tmp_path / "metrics.jsonl", done_updates=0, max_updates=None)
-    for update in (1, 2):
-        progress.warn_once("copies", f"{update} copies", update=update)
-    assert capsys.readouterr().err == "warning: 1 copies\n"
-    assert journalled(tmp_path) == [
-        {"event": "warning", "update": 1, "kind": "copies", "message": "1 copies"}
-    ]
-    silent = SilentProgress(tmp_path / "silent.jsonl", done_updates=0, max_updates=None)
-    silent.warn_once("copies", "3 copies", update=3)
-    assert capsys.readouterr().err == ""
-    assert not (tmp_path / "silent.jsonl").exists()
 
 
 def curves(folder: Path) -> dict[str, dict[int, float]]:

@@ -4,7 +4,6 @@ import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ import torch
 
 from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config, open_keys
-from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
-from mt.training import resolve as resolve_module
+from mt.data.splits import open_training_corpora, scan_corpora
 from mt.training import trainer
-from mt.training.automatic import COVERAGES, CorpusStatistics
+from mt.training.automatic import COVERAGES, CorpusStatistics, measure_corpora
 from mt.training.data import ReadCorpora, prepare, read_corpora
-from mt.training.resolve import AutoSettings, resolve, resolve_for_device
-from mt.training.run_folder import RunFolder, open_run
-from mt.training.setup import count_parameters, new_model
+from mt.training.resolve import choose_length, choose_sizes, with_settings
+from mt.training.run_folder import RunFolder
+from mt.training.setup import resolve_for_device
 from tests.factories import CPU, Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -66,23 +64,17 @@ GIVEN: dict[str, Any] = {
 """A value that no rule chooses for each automatic key."""
 
 
-@pytest.fixture
-def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a function that sets the speed, in target tokens per second at a width of 256."""
-
-    def set_speed(tokens: float) -> None:
-        def measured(config: Config, *_: object, **__: object) -> float:
-            return tokens * 256 / config.model.d_model
-
-        monkeypatch.setattr(resolve_module, "measure_speed", measured)
-
-    set_speed(1000.0)
-    return set_speed
+def a_thousand_tokens(*_: object, **__: object) -> float:
+    """Return a speed in target tokens per second."""
+    return 1000.0
 
 
-def scan_and_resolve(config: Config, device: torch.device = CPU) -> AutoSettings:
-    """Resolve a config with a scan of its training corpora."""
-    return resolve(config, device, scan_corpora(open_training_corpora(config.data)))
+def sized(config: Config, device: torch.device = CPU) -> Config:
+    """Return a config with its sizes, chosen from a scan of its training corpora."""
+    scan = scan_corpora(open_training_corpora(config.data))
+    corpus = measure_corpora(scan, config.data.max_tokens)
+    settings, _ = choose_sizes(config, corpus, device, a_thousand_tokens)
+    return with_settings(config, settings)
 
 
 def write(folder: Path, source: list[str], target: list[str]) -> None:
@@ -100,18 +92,19 @@ def config(folder: Path, **sections: dict[str, Any]) -> Config:
 ENGLISH, GERMAN = ["the little dog sleeps"] * 60, ["der kleine hund schläft"] * 60
 
 
-def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed: object) -> None:
+def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path) -> None:
     write(tmp_path, ENGLISH, GERMAN)
     open_config = config(tmp_path)
     assert sorted(open_keys(open_config)) == sorted(GIVEN)
     scan = scan_corpora(open_training_corpora(open_config.data))
-    chosen = resolve(open_config, CPU, scan).chosen
+    corpus = measure_corpora(scan, open_config.data.max_tokens)
+    chosen, _ = choose_sizes(open_config, corpus, CPU, a_thousand_tokens)
     for key, value in GIVEN.items():
         section, name = key.split(".")
         fixed = config(tmp_path, **{section: {name: value}})
-        choices = resolve(fixed, CPU, scan)
-        assert key not in choices.chosen
-        assert getattr(getattr(choices.config, section), name) == value
+        settings, _ = choose_sizes(fixed, corpus, CPU, a_thousand_tokens)
+        assert key not in settings
+        assert getattr(getattr(with_settings(fixed, settings), section), name) == value
         assert chosen.get(key) is None or chosen[key].value != value
 
 
@@ -129,14 +122,14 @@ def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed:
     ],
 )
 def test_vocabularies_are_joint_if_the_letters_are_shared(
-    source: str, target: str, layout: str, tmp_path: Path, speed: object
+    source: str, target: str, layout: str, tmp_path: Path
 ) -> None:
     alphabet = "abcdefghijklmnopqrstuvwxyz"  # in some lines of every corpus
     write(tmp_path, [source] * 60 + [alphabet], [target] * 60 + [alphabet])
-    assert scan_and_resolve(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
+    assert sized(config(tmp_path)).tokenizer.vocabulary == layout
     built = config(tmp_path)
-    shown = scan_and_resolve(built.changed(data=built.data.changed(terms=0.3)), CPU)
-    assert shown.value("tokenizer.vocabulary") == "joint"
+    shown = sized(built.changed(data=built.data.changed(terms=0.3)))
+    assert shown.tokenizer.vocabulary == "joint"
 
 
 def _in_lines(text: str) -> list[str]:
@@ -146,14 +139,12 @@ def _in_lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", ["joint", "separate"])
-def test_characters_leave_room_for_words_in_the_vocabulary(
-    layout: str, tmp_path: Path, speed: object
-) -> None:
+def test_characters_leave_room_for_words_in_the_vocabulary(layout: str, tmp_path: Path) -> None:
     # 8,000 characters a side, rare ones many, 7,000 of them on both sides.
     text = [chr(0x4E00 + n) * math.ceil(3000 * math.exp(-n / 700)) for n in range(9000)]
     write(tmp_path, _in_lines("".join(text[:8000])), _in_lines("".join(text[1000:])))
-    choices = scan_and_resolve(config(tmp_path, tokenizer={"vocabulary": layout}), CPU)
-    chosen = choices.value("tokenizer.character_coverage")
+    settings = sized(config(tmp_path, tokenizer={"vocabulary": layout})).tokenizer
+    chosen = settings.character_coverage
     sides = [Counter("".join(text[:8000])), Counter("".join(text[1000:]))]
     if layout == "joint":
         sides = [sides[0] + sides[1]]
@@ -167,10 +158,10 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
         )
 
     better = COVERAGES[COVERAGES.index(chosen) - 1]
-    assert tokens(chosen) <= 0.8 * choices.value("tokenizer.vocabulary_size") < tokens(better)
+    assert tokens(chosen) <= 0.8 * settings.vocabulary_size < tokens(better)
     few = ["the little dog sleeps"] * 60
     write(tmp_path, few, few)
-    assert scan_and_resolve(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
+    assert sized(config(tmp_path)).tokenizer.character_coverage == 0.9999
 
 
 @pytest.mark.parametrize(
@@ -178,21 +169,11 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
     [("de", "en", "unigram"), ("lzh", "zh", "bpe"), ("en", "th", "bpe"), ("ja", "ko", "bpe")],
 )
 def test_text_without_spaces_is_cut_by_bpe(
-    source: str, target: str, algorithm: str, tmp_path: Path, speed: object
+    source: str, target: str, algorithm: str, tmp_path: Path
 ) -> None:
     write(tmp_path, ENGLISH, GERMAN)
     data = config(tmp_path).data.changed(source_language=source, target_language=target)
-    assert scan_and_resolve(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
-
-
-@pytest.mark.parametrize(("layout", "tied"), [("joint", "all"), ("separate", "decoder")])
-def test_tied_matrices_are_counted_once(layout: str, tied: str, tmp_path: Path) -> None:
-    shape = {"d_model": 32, "d_ff": 64, "heads": 2, "tie_embeddings": tied}
-    built = config(tmp_path, tokenizer={"vocabulary": layout, "vocabulary_size": 500}, model=shape)
-    model = new_model(built.model, (500, 500), CPU)
-    assert count_parameters(built.model, built.tokenizer.vocabulary_size) == sum(
-        each.numel() for each in model.parameters()
-    )
+    assert sized(Config(data=data)).tokenizer.algorithm == algorithm
 
 
 @pytest.mark.parametrize(
@@ -205,33 +186,25 @@ def test_tied_matrices_are_counted_once(layout: str, tied: str, tmp_path: Path) 
     ],
 )
 def test_more_time_never_makes_a_smaller_model_or_update(
-    pairs: int,
-    letters: int,
-    tokens: float,
-    seconds: float,
-    same_script: bool,
-    speed: Callable[[float], None],
-    monkeypatch: pytest.MonkeyPatch,
+    pairs: int, letters: int, tokens: float, seconds: float, same_script: bool
 ) -> None:
-    speed(tokens)
     lengths = np.full((8, 2), 2 + letters // 4, np.int32)
     characters = Counter("abc"), Counter("abc" if same_script else "零一二")
     facts = CorpusStatistics(pairs, (pairs * letters,) * 2, characters, lengths)
-    monkeypatch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
     chosen = []
     for times in (1, 2, 20):
-        budget = {"budget": f"{times * seconds:.0f}s"}
-        choices = resolve(config(Path(), training=budget), CPU, CorpusScan({}, 0, (0, 0), ()))
-        applied = choices.config  # raises for settings that contradict each other
+        given = config(Path(), training={"budget": f"{times * seconds:.0f}s"})
+        settings, _ = choose_sizes(given, facts, CPU, lambda *_: tokens)
+        applied = with_settings(given, settings)  # raises for settings that contradict each other
         layout = "joint" if same_script else "separate"
         assert applied.tokenizer.vocabulary == layout
         assert applied.model.tie_embeddings == ("all" if same_script else "decoder")
         assert applied.model.residual == "post"
         ruled = set(GIVEN) - {"model.decoder_start"}  # that one follows an initial run alone
-        assert not (choices.open_keys & ruled) - choices.chosen.keys() - LENGTH
+        assert not ({*open_keys(given)} & ruled) - settings.keys() - LENGTH
         chosen.append((applied.model.d_model, applied.training.target_tokens_per_update))
     assert chosen == sorted(chosen)
-    assert [each[1] for each in chosen] == sorted(each[1] for each in chosen)
+    assert [size for _, size in chosen] == sorted(size for _, size in chosen)
 
 
 LENGTH = {
@@ -271,7 +244,7 @@ def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
 def test_budget_decides_the_updates_and_what_follows_from_them(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 200.0)
+    monkeypatch.setattr(trainer, "measure_speed", lambda *_, **__: 200.0)
     train_with(open_recipe, tmp_path / "run")
     training = load_config(tmp_path / "run" / "config.yaml").training
     last_update = training.max_updates
@@ -297,19 +270,13 @@ def length_of(
         sides[side] = str(folder / side)
         (folder / side).write_text(valid * lines, encoding="utf-8")
     config = config.changed(data=config.data.changed(valid=config.data.valid.changed(**sides)))
-    choices = scan_and_resolve(config)
-    data = prepare(choices.config, RunFolder(Path(tempfile.mkdtemp(dir=folder))))
-    choices.began_at = time.perf_counter() - spent
-    return choices.resolve_length(data, CPU).training
+    config = sized(config)
+    data = prepare(config, RunFolder(Path(tempfile.mkdtemp(dir=folder))))
+    ends_at = time.perf_counter() - spent + (config.training.budget_seconds or 0.0)
+    length = choose_length(config, data, CPU, lambda *_: 1200.0, ends_at=ends_at)
+    return with_settings(config, length).training
 
 
-@pytest.fixture
-def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an update of 300 tokens take a quarter of a second."""
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 1200.0)
-
-
-@pytest.mark.usefixtures("fixed_speed")
 @pytest.mark.parametrize(
     "setting",
     ["r_drop=1.0", "compile=on", "recompute=on", "guided_alignment=0.0", "schedule=constant"],
@@ -326,7 +293,6 @@ def test_alignment_is_guided_in_the_first_half_unless_something_excludes_it(
     assert (constant.guided_alignment, constant.guided_alignment_updates) == (0.2, None)
 
 
-@pytest.mark.usefixtures("fixed_speed")
 @pytest.mark.parametrize(
     ("settings", "spent", "valid", "pairs"),
     [
@@ -357,7 +323,6 @@ def test_budget_is_for_preparation_updates_and_all_validations(
     assert needed == pytest.approx(120, abs=1)
 
 
-@pytest.mark.usefixtures("fixed_speed")
 def test_budget_includes_the_reading_of_the_corpora(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +332,7 @@ def test_budget_includes_the_reading_of_the_corpora(
         passed[0] += 90.0
         return read_corpora(config)
 
+    monkeypatch.setattr(trainer, "measure_speed", lambda *_, **__: 1200.0)
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + passed[0])
     monkeypatch.setattr(trainer, "read_corpora", reading_slowly)
     train_with(open_recipe, tmp_path / "run")
@@ -375,7 +341,6 @@ def test_budget_includes_the_reading_of_the_corpora(
     assert 0.7 * 30 < 0.25 * updates < 30
 
 
-@pytest.mark.usefixtures("fixed_speed")
 @pytest.mark.parametrize(
     ("settings", "end", "line"),
     [
@@ -408,7 +373,6 @@ def test_smaller_of_budget_and_given_end_wins_and_is_named(
     assert line in caplog.text
 
 
-@pytest.mark.usefixtures("fixed_speed")
 @pytest.mark.parametrize(
     ("budget", "updates", "line"),
     [
@@ -437,30 +401,6 @@ def test_corpus_decides_the_end_where_the_time_does_not(
     assert line in caplog.messages
 
 
-def test_speed_is_measured_with_updates_of_the_size_that_is_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A device that takes 10 ms an update whatever its size, up to 200,000 tokens a second."""
-    measured = []
-
-    def measure(config: Config, *_: object, **__: object) -> float:
-        size = config.training.target_tokens_per_update
-        measured.append(size)
-        return size / max(0.01 * config.model.encoder_layers / 3, size / 200_000)
-
-    monkeypatch.setattr(resolve_module, "measure_speed", measure)
-    lengths = np.full((8, 2), 30, np.int32)
-    pairs = 10_000_000
-    facts = CorpusStatistics(pairs, (pairs * 120,) * 2, (Counter("abc"), Counter("abc")), lengths)
-    monkeypatch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
-    choices = resolve(config(tmp_path), CPU, CorpusScan({}, 0, (0, 0), ()))
-    assert choices.config.model.d_model == 512
-    size = choices.config.training.target_tokens_per_update
-    assert max(measured) >= 0.5 * size > 2500
-    assert choices.forecast is not None
-    assert choices.forecast.tokens == pytest.approx(200_000 * 3600, rel=0.5)
-
-
 @pytest.mark.parametrize(
     ("language", "target", "given", "metric"),
     [
@@ -480,7 +420,6 @@ def test_metric_that_ranks_is_one_that_can(
     given: str | None,
     metric: str,
     tmp_path: Path,
-    speed: object,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "mt")
@@ -489,9 +428,10 @@ def test_metric_that_ranks_is_one_that_can(
     made = config(tmp_path, training=keys, tokenizer={"vocabulary_size": 300})
     made = made.changed(data=made.data.changed(target_language=language))
     (tmp_path / "run").mkdir()
-    choices = scan_and_resolve(made)
-    data = prepare(choices.config, RunFolder(tmp_path / "run"))
-    assert choices.resolve_length(data, CPU).training.best_metric == metric
+    made = sized(made)
+    data = prepare(made, RunFolder(tmp_path / "run"))
+    length = choose_length(made, data, CPU, a_thousand_tokens)
+    assert with_settings(made, length).training.best_metric == metric
     if given == "bleu":
         text = (
             "warning: `training.best_metric: bleu` cannot rank checkpoints, `chrf` can: only 0 of"
@@ -506,11 +446,11 @@ def test_metric_that_ranks_is_one_that_can(
 def test_resumed_run_keeps_what_was_chosen(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 200.0)
+    monkeypatch.setattr(trainer, "measure_speed", lambda *_, **__: 200.0)
     resumed, whole = tmp_path / "resumed", tmp_path / "whole"
     train_until(open_recipe, resumed, 30, "SIGTERM")
     chosen = (resumed / "config.yaml").read_bytes()
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 199.0)
+    monkeypatch.setattr(trainer, "measure_speed", lambda *_, **__: 199.0)
     train_with(open_recipe, resumed)
     assert (resumed / "config.yaml").read_bytes() == chosen
     train_with(resumed / "config.yaml", whole)
@@ -519,25 +459,29 @@ def test_resumed_run_keeps_what_was_chosen(
 
 
 def test_each_session_on_cuda_chooses_the_size_of_its_batches(
-    open_recipe: Path, tmp_path: Path, speed: object
+    open_recipe: Path, tmp_path: Path
 ) -> None:
     cuda, folder = torch.device("cuda"), RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    choices = scan_and_resolve(load_config(open_recipe), cuda)
-    chosen = choices.resolve_length(prepare(choices.config, folder), cuda)
+    open_config = sized(load_config(open_recipe), cuda)
+    ends_at = time.perf_counter() + 120
+    length = choose_length(
+        open_config, prepare(open_config, folder), cuda, a_thousand_tokens, ends_at=ends_at
+    )
+    chosen = with_settings(open_config, length)
     assert open_keys(chosen) == ["training.max_tokens_per_batch"]
     folder.config.write_text(dump_config(chosen), encoding="utf-8")
     folder.model.touch()
-    reopened, resumed = open_run(folder.path, load_config(open_recipe))
-    assert (resumed, reopened.changes) == (chosen, [])
+    resumed = folder.resume_config(load_config(open_recipe))
+    assert (resumed, folder.changes) == (chosen, [])
     assert open_keys(resumed) == open_keys(chosen)
     for device, most in (("cuda", 32_768), ("mps", 4096), ("cpu", 4096)):
         for given in (None, 77):
             keys = {} if given is None else {"max_tokens_per_batch": given}
             config = chosen.changed(training=chosen.training.changed(**keys))
-            sized = resolve_for_device(config, torch.device(device)).training
-            assert sized.max_tokens_per_batch == (given or most)
-            assert not sized.is_open("max_tokens_per_batch")
+            training = resolve_for_device(config, torch.device(device)).training
+            assert training.max_tokens_per_batch == (given or most)
+            assert not training.is_open("max_tokens_per_batch")
     longer = chosen.changed(data=chosen.data.changed(max_tokens=5000))
     assert resolve_for_device(longer, CPU).training.max_tokens_per_batch == 5000
 
@@ -545,7 +489,7 @@ def test_each_session_on_cuda_chooses_the_size_of_its_batches(
 def test_too_short_budget_is_refused_with_the_updates_it_allows(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
-    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 1.0)
+    monkeypatch.setattr(trainer, "measure_speed", lambda *_, **__: 1.0)
     status, out, err = program(
         "train", open_recipe, "--run", tmp_path / "run", "--set", "training.budget=90s"
     )

@@ -27,7 +27,6 @@ from mt.training.loader import heaviest, planned_updates
 from mt.training.loss import LossSums
 from mt.training.optimizer import Precision
 from mt.training.resources import (
-    available_memory,
     estimate_memory,
     warn_of_low_memory,
 )
@@ -84,12 +83,6 @@ def test_estimate_is_what_torch_allocates_times_heap_factor(
         config.model, config.training, lengths, vocabularies=(VOCABULARY, VOCABULARY)
     )
     assert estimated == pytest.approx(1.4 * allocated_bytes(config, lengths), rel=0.15)
-
-
-def test_available_memory_is_read_from_meminfo(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "MemFree: 7 kB\nMemAvailable:   3 kB\n"
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
-    assert available_memory() == 3072
 
 
 def config(recipe: Path, *settings: str) -> Config:
@@ -226,7 +219,7 @@ def test_validation_in_halves_has_the_same_loss(
     assert halved == pytest.approx(whole, rel=1e-5)
     assert max(sizes) > most, "nothing was too large"
     most = 3
-    with pytest.raises(UserError, match="a validation pair of .* target tokens does not fit"):
+    with pytest.raises(UserError):
         validation_losses(trainer.learner, examples, 200)
 
 
@@ -352,7 +345,7 @@ def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
             trainer.fitter.try_heaviest(0)
         return
     trainer.fit_batches()
-    assert trainer.training.max_tokens_per_batch == expected
+    assert trainer.fitter.tokens == trainer.validator.max_tokens_per_batch == expected
     assert all(parameter.grad is None for parameter in trainer.learner.model.parameters())
     before = {name: each.clone() for name, each in trainer.learner.model.state_dict().items()}
     cut = gradients(trainer)

@@ -21,15 +21,10 @@ from mt.errors import UserError
 from mt.evaluation.scores import missing_model_reason
 from mt.training import validation
 from mt.training.checkpoint import MODEL, OPTIMIZER
-from mt.training.distributed import World
-from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder
-from mt.training.state import TrainState
 from mt.training.trainer import Trainer, train
 from mt.training.validation import Validation, Validator
 from tests.factories import Program, foreign_vocabulary, journal, train_with
-from tests.training.killed_training import outcome
-from tests.training.test_resume import train_until
 
 
 def last_state(run: Path) -> dict[str, Any]:
@@ -135,24 +130,6 @@ def test_final_model_is_the_best_checkpoint_if_the_mean_is_worse(
     assert (final["averaged_updates"], final["loss"]) == ([10], last["loss"])
     best = RunFolder(run).checkpoints.path(10) / MODEL
     assert (run / "model.safetensors").read_bytes() == best.read_bytes()
-
-
-def test_mean_is_compared_on_the_pairs_that_ranked_the_checkpoints_and_scored_on_all(
-    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translated, validate = [], Validator.run
-
-    def recording(validator: Validator, count: int | None = None) -> Validation:
-        validation = validate(validator, count)
-        translated.append(validation.evaluation.sentences)
-        return validation
-
-    monkeypatch.setattr(Validator, "run", recording)
-    run = tmp_path / "run"
-    train_with(tiny_recipe, run, "max_updates=10", "validate_every=5", "validation_pairs=3")
-    assert translated == [3, 3, 3, 7]  # two in training, then the mean, and the final model
-    assert [event["sentences"] for event in journal(run, "validation")] == [3, 3]
-    assert [event["sentences"] for event in journal(run, "final")] == [7]
 
 
 def test_moving_average_is_validated_and_kept_and_does_not_change_training(
@@ -339,19 +316,6 @@ def test_an_open_search_is_greedy_if_that_costs_little_and_a_given_one_is_kept(
     assert (run / "config.yaml").read_bytes() == before
 
 
-def test_an_open_search_is_a_beam_until_the_training_ends(
-    tiny_recipe: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    settings = ["max_updates=4", "validate_every=2", "decoding.search=auto"]
-    train_until(tiny_recipe, run, 3, "SIGTERM", *settings)
-    assert load_config(run / "config.yaml").decoding.search == "auto"
-    assert StoredModel.read(run).config.decoding.search == "beam"
-    train(load_config(run / "config.yaml"), run)
-    assert load_config(run / "config.yaml").decoding.search in {"greedy", "beam"}
-    assert len(journal(run, "search")) == 1
-
-
 GARBAGE = "x y z"
 
 
@@ -395,22 +359,6 @@ def test_last_checkpoint_of_a_decay_is_kept_unless_another_is_better_by_more_tha
     assert (run / "model.safetensors").read_bytes() == weights.read_bytes()
     verdict = "better by more than chance than the last, 4 (loss 2.800"
     assert (verdict in capsys.readouterr().err) is ("=4" in settings[-2] or "=4" in settings[-1])
-
-
-def test_final_checkpoint_of_a_resumed_decay_is_that_of_the_uninterrupted_one(
-    tiny_recipe: Path, tmp_path: Path
-) -> None:
-    settings = ["schedule=linear", "decay_updates=12", "max_updates=12", "validate_every=2"]
-    settings += ["best_metric=bleu", "average=off", "keep_best=1"]
-    whole, again = tmp_path / "whole", tmp_path / "again"
-    train_with(tiny_recipe, whole, *settings)
-    train_until(tiny_recipe, again, 11, "SIGTERM", *settings)
-    train_with(tiny_recipe, again, *settings)
-    (again / "model.safetensors").unlink()
-    train_with(tiny_recipe, again, *settings)  # with no validation of its own
-    assert outcome(again) == outcome(whole)
-    for name in ("model.safetensors", "model.json"):
-        assert (again / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_epochs_end_a_run_whose_metrics_were_not_fetched_and_it_is_validated(
@@ -474,39 +422,6 @@ def train_in_bf16(recipe: Path, run: Path, *settings: str) -> None:
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 
-def test_bf16_run_learns_like_fp32(
-    finished_run: Path, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    computed: set[torch.dtype] = set()
-    run_update = Trainer.run_update
-
-    def recording(trainer: Trainer, planned: PlannedUpdate) -> None:
-        with trainer.learner.precision.autocast():
-            computed.add((torch.ones(1, 1) @ torch.ones(1, 1)).dtype)
-        run_update(trainer, planned)
-
-    monkeypatch.setattr(Trainer, "run_update", recording)
-    train_in_bf16(tiny_recipe, tmp_path / "run", "max_updates=10")
-    assert computed == {torch.bfloat16}
-    low = [event["loss"] for event in journal(tmp_path / "run", "validation")]
-    full = [event["loss"] for event in journal(finished_run, "validation")][:1]
-    assert low != full
-    assert low == pytest.approx(full, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "device", "asked"), [(1, "cuda", 20), (2, "cpu", 20), (2, "cuda", 2)]
-)
-def test_gpus_ask_for_a_signal_in_each_tenth_update(ranks: int, device: str, asked: int) -> None:
-    trainer = Trainer.__new__(Trainer)
-    trainer.world, trainer.device = World(size=ranks), torch.device(device)
-    synced = 0
-    for update in range(1, 21):
-        trainer.state = TrainState(update)
-        synced += trainer.should_sync_signals()
-    assert synced == asked
-
-
 @pytest.mark.gpu
 def test_bf16_on_cuda_learns_like_fp32_on_a_cpu(
     tiny_recipe: Path, tmp_path: Path, program: Program, tiny_corpus: Path
@@ -552,19 +467,3 @@ def test_damaged_checkpoint_is_left_out_of_the_mean(
     train(load_config(run / "config.yaml"), run)
     assert f"{older}: " in capsys.readouterr().err
     assert json.loads((run / "model.json").read_text())["averaged_updates"] == [max(best)]
-
-
-def test_slow_precision_is_warned_about_at_the_start_and_when_resumed(
-    tiny_recipe: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    faked = {"architecture": "x86_64"}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: faked, raising=False)
-    for updates in (1, 2):
-        train_with(tiny_recipe, tmp_path / "run", "precision=bf16", f"max_updates={updates}")
-        assert "warning: bf16 is slower than fp32 on this CPU" in capsys.readouterr().err
-    assert [event["update"] for event in journal(tmp_path / "run", "warning")] == [0, 1]
-    train_with(tiny_recipe, tmp_path / "fp32", "max_updates=1")
-    assert "is slower than" not in capsys.readouterr().err

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config import DecodingConfig
-from mt.data.pairs import SentencePair
+from mt.data.pairs import SentencePair, spread
 from mt.data.store import Example
 from mt.decoding.engine import Hypothesis, TranslatedPart, length_limit
 from mt.decoding.translator import RankedTranslation, Translation
@@ -17,7 +17,6 @@ from mt.training.validation import (
     Sample,
     TranslationStatistics,
     Validation,
-    spread,
     translation_statistics,
     typical_pair,
     validation_length,
