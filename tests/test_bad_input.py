@@ -519,7 +519,10 @@ def test_run_file_that_is_no_file_is_named_and_not_opened(
     path = Path("run", name)
     path.unlink(missing_ok=True)
     message = make(path)
-    for command in ("translate run corpus/test.en", "info run", "export run --to ctranslate2"):
+    commands = ["translate run corpus/test.en", "info run"]
+    if name != "export.json":  # an export does not read that of its run
+        commands.append("export run --to ctranslate2")
+    for command in commands:
         assert program(*command.split())[::2] == (2, f"error: {message}\n")
 
 

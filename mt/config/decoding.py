@@ -70,8 +70,6 @@ NO_REPAIR: dict[str, str] = {"repair": "off"}
 """Values of `DecodingConfig` without a second search."""
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
-MEANT_TOKENIZERS = {"none": "already-tokenized"}
-"""Names of `evaluation.bleu_tokenizer` by sacreBLEU's name."""
 _STATED = "(nrefs|case|tok|text):[^|:]+"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -130,7 +131,7 @@ def read_info(run: Path) -> dict[str, Any]:
     config = load_config(run / CONFIG_FILE, as_recorded=True)
     data = config.data
     corpora: CorpusRecord = {}
-    if (run / CORPORA_FILE).exists():
+    if os.path.lexists(run / CORPORA_FILE):
         corpora = read_json(run / CORPORA_FILE, CorpusRecord)
     exported = read_verified_export(run) if is_exported(run) else None
     updates = [event.get("update", 0) for event in read_events(run / JOURNAL_FILE)]
@@ -138,7 +139,7 @@ def read_info(run: Path) -> dict[str, Any]:
     weights, fingerprint = None, corpora.get("tokenizer", {}).get("fingerprint")
     if exported:
         weights, fingerprint = exported.weights, exported.tokenizer
-    elif (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():
+    elif os.path.lexists(run / MODEL_FILE) or os.path.lexists(run / WEIGHTS_FILE):
         check_finished(run)
         provenance, described = (
             read_json(run / MODEL_FILE, Provenance),
@@ -221,7 +222,7 @@ def read_info(run: Path) -> dict[str, Any]:
         "model": model,
         "export": asdict(exported) if exported else None,
         "scores": scores,
-        "environment": read_json(environment, dict[str, Any]) if environment.exists() else {},
+        "environment": read_json(environment, dict[str, Any]) if os.path.lexists(environment) else {},
         "config": config.model_dump(mode="json", by_alias=True),
     }
 

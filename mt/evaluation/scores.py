@@ -24,7 +24,6 @@ from sacrebleu.significance import PairedTest, Result
 from sacrebleu.tokenizers import tokenizer_spm
 from sentencepiece import SentencePieceProcessor
 
-from mt.config.decoding import MEANT_TOKENIZERS
 from mt.data.filters import can_be_judged, in_other_language, model_version
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.forms import is_tokenized
@@ -288,9 +287,8 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
             )
             tokenizer = tokenizer if is_usable else "13a"
     if tokenizer not in TOKENIZERS:
-        near = did_you_mean(MEANT_TOKENIZERS.get(tokenizer, tokenizer), TOKENIZERS)
-        known = f"; known: auto, {', '.join(TOKENIZERS)}"
-        raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown{near or known}")
+        known = ", ".join(TOKENIZERS)
+        raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown; known: auto, {known}")
     if tokenizer in (*_EXTRA_BY_TOKENIZER, *_SENTENCEPIECE):
         _bleu(tokenizer)
     return tokenizer

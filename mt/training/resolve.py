@@ -25,7 +25,6 @@ from tqdm import tqdm
 from mt.config import Config, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.pairs import spread
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
@@ -73,7 +72,7 @@ _VALIDATION_COST = 5.0
 _CERTAIN = 0.9
 """Share of the updates of a config that a budget has to allow; its measurement is uncertain."""
 _MOST_REFERENCES = 2000
-"""References from which the ranking metric is chosen."""
+"""References from which the ranking metric is chosen, at most."""
 _FEWEST_LETTERS = 2
 """Mean length of references from which chrF ranks checkpoints."""
 _FEWEST_VALIDATED = 50
@@ -388,7 +387,7 @@ def _choose_metric(config: Config, data: TrainingData) -> Settings:
     """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
     key, metric, reason = "training.best_metric", "bleu", "the usual metric"
     language = config.data.direction_of(config.data.valid).target
-    sample = spread([pair.target for pair in data.valid], _MOST_REFERENCES)
+    sample = [pair.target for pair in data.valid[:: len(data.valid) // _MOST_REFERENCES + 1]]
     tokenizer = config.evaluation.bleu_tokenizer
     if problem := why_unable_to_rank(sample, target_language=language, tokenizer=tokenizer):
         letters = sum(len("".join(text.split())) for text in sample) / len(sample)

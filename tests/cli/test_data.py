@@ -86,10 +86,6 @@ def test_clean_counts_changed_texts(recipe: Path, tmp_path: Path, program: Progr
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("check RECIPE -o FOLDER/no/page.html", "there is no folder"),
-        ("check RECIPE -o RECIPE", "tiny.yaml: is named twice, and would be written over"),
-        ("check RECIPE -o FOLDER/x -o FOLDER/x", "x: is named twice, and would be written"),
-        ("check RECIPE -o FOLDER/x.pdf", "x.pdf: a report is a file .json or .html"),
         (
             "clean RECIPE --out FOLDER/clean --set data.cleaning.identical_sides=false --set "
             "data.cleaning.broken_text=[] --set data.cleaning.duplicates=null",
