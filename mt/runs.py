@@ -37,7 +37,7 @@ CorpusRecord = dict[str, dict[str, str | int]]
 
 
 @dataclass(frozen=True, slots=True)
-class LineShape:
+class LineStatistics:
     """Shape of the source lines of a training; None in its place: unknown."""
 
     sentences: float
@@ -57,7 +57,7 @@ class LineShape:
         return self.sentences < 1.2
 
 
-UNKNOWN_SHAPE = LineShape(sentences=1.0)
+UNKNOWN_STATISTICS = LineStatistics(sentences=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Description:
     longest_source: int
     tokenizer: str
     weights: str
-    line_shape: LineShape | None = None
+    line_shape: LineStatistics | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def write_description(
     tokenizer: str,
     longest_source: int,
     provenance: Provenance,
-    line_shape: LineShape | None = None,
+    line_shape: LineStatistics | None = None,
 ) -> None:
     """Write the model.json of a folder that holds its weights already.
 
@@ -213,7 +213,7 @@ class Exported:
     """SHA-256 of each further file that CTranslate2 reads, by name."""
     parity: dict[str, Any] = field(default_factory=dict)
     """Result of the comparison with the run."""
-    line_shape: LineShape | None = None
+    line_shape: LineStatistics | None = None
 
 
 def export_folder(run: Path, quantization: Quantization = "none") -> Path:
@@ -288,7 +288,7 @@ class ModelRecord:
     """SHA-256; None: not recorded before the end of a training."""
     longest_source: int | None = None
     """Tokens of the longest source side in training, end mark included; None as above."""
-    line_shape: LineShape | None = None
+    line_shape: LineStatistics | None = None
 
     @property
     def is_of_export(self) -> bool:

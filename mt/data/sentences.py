@@ -11,7 +11,7 @@ import sentencex
 
 from mt.data.verbatim import without_copied
 from mt.languages import FINAL_MARKS, LETTERS, base_language
-from mt.runs import UNKNOWN_SHAPE, LineShape
+from mt.runs import UNKNOWN_STATISTICS, LineStatistics
 
 _FEWEST_LETTERS = 3
 """Letters of a sentence before a full stop: `M.`, `Dr.` and `5.` belong to a neighbour."""
@@ -60,7 +60,9 @@ class Sentences:
         return Sentences(tuple(texts), tuple(gaps))
 
 
-def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) -> Sentences:
+def split_sentences(
+    line: str, language: str, shape: LineStatistics = UNKNOWN_STATISTICS
+) -> Sentences:
     """Split a line into its sentences; a blank line has none.
 
     Languages without rules in sentencex are split as English. Of its cuts, those count where
@@ -96,7 +98,7 @@ def split_sentences(line: str, language: str, shape: LineShape = UNKNOWN_SHAPE) 
     return Sentences(tuple(texts), tuple(gaps))
 
 
-def ends_sentence(text: str, end: int, shape: LineShape = UNKNOWN_SHAPE) -> bool:
+def ends_sentence(text: str, end: int, shape: LineStatistics = UNKNOWN_STATISTICS) -> bool:
     """Return False for a place behind a mark and its white space where the sentence continues.
 
     It continues before a small letter, unless the corpus begins sentences so; without white space
@@ -190,7 +192,7 @@ def is_in_capitals(words: Sequence[str]) -> bool:
     return letters.isupper() and not any(letter == letter.lower() for letter in letters)
 
 
-def line_shape(lines: Sequence[str], language: str) -> LineShape:
+def line_shape(lines: Sequence[str], language: str) -> LineStatistics:
     """Return the shape of lines, without the blank ones.
 
     The words that begin a sentence are sought only if lines often lack a final mark: frequent
@@ -203,7 +205,7 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
     mean = len(texts) / max(1, sum(map(bool, split))) if texts else 1.0
     capitals = sum(is_in_capitals(words_of(text)) for text in texts) / max(1, len(texts))
     small = sum(_is_small(text[:1]) for text in texts) / max(1, len(texts))
-    shape = LineShape(mean, capitals=capitals, small=small)
+    shape = LineStatistics(mean, capitals=capitals, small=small)
     if shape.is_of_single_sentences:
         shape = replace(shape, inner=_inner_words(lines))
     if sum(not _FINAL_MARK.search(text) for text in texts) < _UNMARKED_SHARE * len(texts):

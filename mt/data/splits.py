@@ -221,7 +221,9 @@ class HeldOutPairs(ColumnSource):
 def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
     """Return the held-out splits by name, in the order of their choice: tests, then `valid`."""
     sources = {name: data.split(name) for name in (*data.tests, "valid")}
-    held_out = {name: own for name, own in sources.items() if isinstance(own, HeldOutSource)}
+    held_out = {
+        name: source for name, source in sources.items() if isinstance(source, HeldOutSource)
+    }
     if not held_out:
         return {}
     most = _LEAST_CANDIDATES + _SURPLUS * sum(source.held_out for source in held_out.values())

@@ -476,6 +476,6 @@ def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     old_scores: list[float] = old.processor.get_score(list(old.texts()))
     tokens = []
     for rank, (token, score) in enumerate(scores.items(), start=len(old_scores)):
-        own = -rank if old.algorithm == "bpe" else max(score, min(old_scores))
-        tokens.append(encode_token(token, NORMAL, own))
+        new_score = -rank if old.algorithm == "bpe" else max(score, min(old_scores))
+        tokens.append(encode_token(token, NORMAL, new_score))
     return append_tokens(old.processor.serialized_model_proto(), len(old), tokens)

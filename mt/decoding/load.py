@@ -30,7 +30,7 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
-    LineShape,
+    LineStatistics,
     ModelRecord,
     export_folder,
     read_verified_export,
@@ -178,7 +178,7 @@ class FinishedRun:
     weights_sha256: str
     longest_source: int
     """Tokens of the longest source that the model was trained on, including EOS."""
-    line_shape: LineShape | None = None
+    line_shape: LineStatistics | None = None
     """Shape of the training sources; None if it is unknown."""
 
 

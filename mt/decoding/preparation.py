@@ -23,7 +23,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, copied_spans, inner_spans
 from mt.errors import UserError
 from mt.languages import LETTERS, base_language, in_lower_case, in_upper_case, joiner_of, script_of
-from mt.runs import UNKNOWN_SHAPE, LineShape
+from mt.runs import UNKNOWN_STATISTICS, LineStatistics
 from mt.special_ids import UNK
 
 _USUAL_CAPITALS = 0.1
@@ -96,7 +96,7 @@ class Preparation:
     """Largest number of tokens of an input, including EOS."""
     direction: Direction
     splits_sentences: bool
-    shape: LineShape
+    shape: LineStatistics
 
     def prepare(self, window: Sequence[tuple[str, str]]) -> list[PreparedLine]:
         """Repair lines, split them into sentences, and encode these and the prefixes."""
@@ -321,7 +321,7 @@ class LineSplitter:
     longest: int
     count_tokens: CountTokens
     language: str
-    shape: LineShape = UNKNOWN_SHAPE
+    shape: LineStatistics = UNKNOWN_STATISTICS
     keep_copied: bool = False
 
     def split(self, line: str) -> list[str]:

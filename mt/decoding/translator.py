@@ -23,7 +23,7 @@ from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_
 from mt.decoding.terms import Terms, report_terms
 from mt.errors import UserError, listed
 from mt.languages import in_upper_case
-from mt.runs import UNKNOWN_SHAPE, LineShape
+from mt.runs import UNKNOWN_STATISTICS, LineStatistics
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
@@ -115,7 +115,7 @@ class Translator:
         *,
         longest_source: int,
         direction: Direction,
-        line_shape: LineShape | None = None,
+        line_shape: LineStatistics | None = None,
     ) -> None:
         assert longest_source > 1, "a source has at least a token and EOS"
         self.engine = engine
@@ -123,7 +123,7 @@ class Translator:
         self.decoding = decoding
         self.longest_source = longest_source
         self.direction = direction
-        self.line_shape = line_shape or UNKNOWN_SHAPE
+        self.line_shape = line_shape or UNKNOWN_STATISTICS
         splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
         self.glossary = Glossary((), direction)

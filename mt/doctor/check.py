@@ -278,7 +278,7 @@ def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -
     """Yield a finding for a side in both scripts of its language, unless its code names one."""
     for index, side in enumerate(("source", "target")):
         lines: dict[str, list[int]] = {}
-        numbered = [each for block in blocks for each in block.numbered()]
+        numbered = [pair for block in blocks for pair in block.numbered()]
         for number, *texts in numbered:
             if not in_wrong_script(texts[index], languages[index]):
                 for variant in variants_in(texts[index], languages[index]):

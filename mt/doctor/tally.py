@@ -180,11 +180,11 @@ def _find_common(
     counts: PairCounts, other: PairCounts, form: str
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Return for each pair and side of a split its presence in the other, in either direction."""
-    own, there = _combine_sides(counts, form), _combine_sides(other, form)
+    hashes_here, there = _combine_sides(counts, form), _combine_sides(other, form)
     back = _combine_sides(replace(other, source=other.target, target=other.source), form)
     return {
         part: np.isin(hashes, there[part]) | np.isin(hashes, back[part])
-        for part, hashes in own.items()
+        for part, hashes in hashes_here.items()
     }
 
 

@@ -222,7 +222,9 @@ def read_info(run: Path) -> dict[str, Any]:
         "model": model,
         "export": asdict(exported) if exported else None,
         "scores": scores,
-        "environment": read_json(environment, dict[str, Any]) if os.path.lexists(environment) else {},
+        "environment": read_json(environment, dict[str, Any])
+        if os.path.lexists(environment)
+        else {},
         "config": config.model_dump(mode="json", by_alias=True),
     }
 

@@ -54,11 +54,11 @@ def read_libre_request(
     if (body.get("format") or "text") != format:
         raise _invalid("`format`: `text` or `html` was expected")
     is_auto = source.lower() == AUTO
-    for name, code, own in (
+    for name, code, offered in (
         ("source", direction.source if is_auto else source, direction.source),
         ("target", target, direction.target),
     ):
-        if not _same_language(code, own):
+        if not _same_language(code, offered):
             shown = " ".join(_readable(code).split())[:_SHOWN]
             reason = describe_country(shown) or f"`{shown}` is not supported"
             raise _invalid(f"`{name}`: {reason}; the model translates {direction}")
@@ -161,12 +161,12 @@ def build_answer(
     return {name: list(values) if request.is_list else values[0] for name, values in fields.items()}
 
 
-def _same_language(asked: str, own: str) -> bool:
+def _same_language(asked: str, offered: str) -> bool:
     """Return True for equal languages; one code may add a country or script (zh, zho-Hant)."""
-    (first, *more), (own_first, *own_more) = map(code_parts, (asked, own))
-    shared = min(len(more), len(own_more))
-    is_same = language_name(first) == language_name(own_first)
-    return is_same and more[:shared] == own_more[:shared]
+    (first, *more), (offered_first, *offered_more) = map(code_parts, (asked, offered))
+    shared = min(len(more), len(offered_more))
+    is_same = language_name(first) == language_name(offered_first)
+    return is_same and more[:shared] == offered_more[:shared]
 
 
 def _describe(language: str, probability: float) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Checkpoints:
         refuses; in both cases the older checkpoints remain as they were.
         """
         # On the CPU. With a moving average, it is what is validated.
-        averages = {name: each.cpu() for name, each in learner.average.averages().items()}
+        averages = {name: mean.cpu() for name, mean in learner.average.averages().items()}
         weights = {**parameter_tensors(learner.model), **averages}
         files = {MODEL: weights, OPTIMIZER: _other_tensors(learner)}
         if not self.folder.is_dir():
@@ -222,7 +222,7 @@ def _other_tensors(learner: Learner) -> dict[str, Tensor]:
 
     The names are `learning.<parameter>` and `adam.<parameter>.<kind>`.
     """
-    tensors = {f"learning.{name}": each for name, each in learner.average.weights().items()}
+    tensors = {f"learning.{name}": weight for name, weight in learner.average.weights().items()}
     for name, parameter in learner.model.named_parameters():
         for kind, tensor in learner.optimizer.state.get(parameter, {}).items():
             tensors[f"adam.{name}.{kind}"] = tensor
@@ -271,7 +271,7 @@ def _load(path: Path, learner: Learner) -> TrainState:
 
 
 def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:
-    write_json(folder / MANIFEST, {name: asdict(each) for name, each in files.items()})
+    write_json(folder / MANIFEST, {name: asdict(file) for name, file in files.items()})
 
 
 def _damage(folder: Path) -> str | None:

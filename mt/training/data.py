@@ -29,7 +29,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, copied_layout, provide_tokenizer
 from mt.doctor.check import CorpusWatch, check_split
 from mt.errors import ConfigError
-from mt.runs import LineShape, check_finished
+from mt.runs import LineStatistics, check_finished
 from mt.training.initial_weights import read_initial_run
 from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
@@ -83,7 +83,7 @@ class TrainingData:
             self.drawn.close()
 
     @cached_property
-    def line_shape(self) -> LineShape:
+    def line_shape(self) -> LineStatistics:
         """Shape of the training sources, from a sample that is spread over them."""
         count = min(len(self.store), _SAMPLED_LINES)
         indices = np.linspace(0, len(self.store) - 1, count).astype(np.int64)

@@ -19,7 +19,7 @@ from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
 from mt.runs import (
     ADAPTER_FILE,
-    LineShape,
+    LineStatistics,
     ModelRecord,
     Provenance,
     check_run_folder,
@@ -180,7 +180,7 @@ class _Described:
 
     tokenizer: Tokenizer
     longest_source: int
-    line_shape: LineShape | None
+    line_shape: LineStatistics | None
     pairs: Mapping[str, int]
 
     @classmethod

@@ -346,7 +346,7 @@ class GuidedPass(nn.Module):
         aligned = self.table.align(batch.source, batch.target_out)
         attention = weights[0].gather(2, aligned.clamp(min=0)[:, :, None])[:, :, 0]
         # Without labels, a batch still has targets.
-        aligned, attention = (each.flatten()[batch.real] for each in (aligned, attention))
+        aligned, attention = (values.flatten()[batch.real] for values in (aligned, attention))
         nll = -attention.clamp(min=torch.finfo(attention.dtype).tiny).log()[aligned >= 0].sum()
         return replace(sums, objective=sums.smoothed + self.weight * nll)
 

@@ -246,10 +246,16 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     if path.exists() and not folder.has_trained():
-        own = (folder.config, folder.tokenizer, folder.metrics, folder.corpora, folder.environment)
-        own_names = {path.name for path in (*own, folder.checkpoints.folder, folder.tensorboard)}
+        files = (
+            folder.config,
+            folder.tokenizer,
+            folder.metrics,
+            folder.corpora,
+            folder.environment,
+        )
+        known = {path.name for path in (*files, folder.checkpoints.folder, folder.tensorboard)}
         names = {path.name for path in path.iterdir() if not path.name.startswith(".")}
-        is_run = folder.config.name in names and names <= own_names
+        is_run = folder.config.name in names and names <= known
         if is_run and not folder.corpora.exists():
             # A config written by hand, with comments and without defaults, is not that of a run.
             try:

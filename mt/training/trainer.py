@@ -302,7 +302,7 @@ class Trainer:
         self.state.add_validated(ranked)
         self.save()
         kept = {*self.state.last, *(ranked.update for ranked in self.state.best)}
-        self.validations = {u: each for u, each in self.validations.items() if u in kept}
+        self.validations = {u: result for u, result in self.validations.items() if u in kept}
 
     def validate(self) -> Ranked:
         """Validate, log and journal the result, and return the rank of the checkpoint.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.data.sentences import line_shape, split_sentences, whole_line
-from mt.runs import LineShape
+from mt.runs import LineStatistics
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_sentences_and_gaps_give_the_line_again(line: str, language: str) -> Non
 
 
 def test_mean_number_of_sentences_leaves_blank_lines_out() -> None:
-    assert line_shape(["One. Two. Three.", "", " ", "One."], "en") == LineShape(2)
-    assert line_shape(["", " "], "en") == LineShape(1)
+    assert line_shape(["One. Two. Three.", "", " ", "One."], "en") == LineStatistics(2)
+    assert line_shape(["", " "], "en") == LineStatistics(1)
 
 
 def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
@@ -136,7 +136,7 @@ def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
         *["Anna Miller sleeps, says Anna."] * 60,
     ]
     shape = line_shape(captions, "en")
-    assert shape == LineShape(1, ("A", "Two"))
+    assert shape == LineStatistics(1, ("A", "Two"))
     line = "5 A man sleeps  Two dogs of Anna eat A cat, A dog and Two. Anna A"
     split = split_sentences(line, "en", shape)
     assert split.texts == (
@@ -150,8 +150,8 @@ def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
     assert split_sentences(line.upper(), "en", shape).texts == (
         *("5 A MAN SLEEPS  TWO DOGS OF ANNA EAT A CAT, A DOG AND TWO.", "ANNA A"),
     )
-    assert split_sentences("A Man Sleeps In A Bed", "en", LineShape(1, ("A", "In"))).texts == (
+    assert split_sentences("A Man Sleeps In A Bed", "en", LineStatistics(1, ("A", "In"))).texts == (
         "A Man Sleeps In A Bed",
     )
     marked = [text.removesuffix(".") + "." for text in captions]
-    assert line_shape(marked, "en") == LineShape(1)
+    assert line_shape(marked, "en") == LineStatistics(1)

@@ -9,7 +9,7 @@ from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
-from mt.runs import LineShape
+from mt.runs import LineStatistics
 from mt.special_ids import EOS, UNK
 
 INVALID = 0xE000
@@ -91,7 +91,7 @@ def build_translator(
     language: str = "en",
     known: int = 0x110000,
     source_language: str = "en",
-    line_shape: LineShape | None = None,
+    line_shape: LineStatistics | None = None,
     **decoding: Any,
 ) -> Translator:
     """Return a translator of characters; `decoding` are keys of the decoding config.

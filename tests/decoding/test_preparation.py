@@ -18,7 +18,7 @@ from mt.decoding.preparation import (
     unknown_characters,
 )
 from mt.decoding.retries import repeats_itself
-from mt.runs import LineShape
+from mt.runs import LineStatistics
 from tests.factories import foreign_vocabulary
 
 LONE = "lone surrogates are read as U+FFFD"
@@ -213,7 +213,7 @@ CAPITALS = [line.upper() for line in ENGLISH]
 def preparation(
     sources: Sequence[str],
     targets: Sequence[str],
-    shape: LineShape | None = None,
+    shape: LineStatistics | None = None,
     **settings: float,
 ) -> Preparation:
     """Prepare lines for a model with a joint vocabulary; its record is that of its sources."""
@@ -234,9 +234,9 @@ def texts_of(made: Preparation, line: str) -> list[str]:
     return [part.text for part in prepared.inputs]
 
 
-@pytest.mark.parametrize("shape", [None, LineShape(1.0)], ids=["recorded", "unknown"])
+@pytest.mark.parametrize("shape", [None, LineStatistics(1.0)], ids=["recorded", "unknown"])
 def test_capitals_are_the_exception_only_where_the_training_text_has_lower_case(
-    shape: LineShape | None,
+    shape: LineStatistics | None,
 ) -> None:
     line = "TODAY THE HORSE WALKS FROM THE RIVER."
     assert texts_of(preparation(ENGLISH, GERMAN, shape), line) == [line.capitalize()]

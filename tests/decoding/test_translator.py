@@ -14,7 +14,7 @@ from mt.decoding.retries import BLOCKED_NGRAM
 from mt.decoding.translator import RankedTranslation, Translation, log_notes
 from mt.errors import UserError
 from mt.languages import in_upper_case
-from mt.runs import LineShape
+from mt.runs import LineStatistics
 from mt.special_ids import EOS
 from tests.decoding.fakes import INVALID, UpperCase, build_translator, text_of, upper
 
@@ -339,7 +339,7 @@ def test_model_of_paragraphs_reads_paragraphs() -> None:
         (1.0, "off", [12]),
     ):
         engine = UpperCase()
-        shape = None if mean is None else LineShape(mean)
+        shape = None if mean is None else LineStatistics(mean)
         translator = build_translator(engine, line_shape=shape, split_sentences=choice)
         assert translator.translate([line]) == [" ONE. TWO. "]
         assert engine.calls == [calls]
