@@ -124,14 +124,14 @@ class TextSource(CorpusSource):
             yield "needs `corpus`, or both `source` and `target`"
 
 
-class FileSource(CorpusSource):
+class PathSource(CorpusSource):
     """Keys shared by the formats of one file with both languages."""
 
     path: Text
     """Path or URL; plain, .gz, .xz, .zst or .bz2."""
 
 
-class TsvSource(FileSource):
+class TsvSource(PathSource):
     """One file with a pair per row in tab-separated columns.
 
     Quotation marks around cells are left out if all rows have them as in CSV, and a first line if
@@ -144,21 +144,21 @@ class TsvSource(FileSource):
     """Columns of the source and the target side, from 0."""
 
 
-class TmxSource(FileSource):
+class TmxSource(PathSource):
     """A translation memory; `en` also matches `EN` and `en-US`."""
 
     format: Literal["tmx"]
     """Translation Memory eXchange."""
 
 
-class XliffSource(FileSource):
+class XliffSource(PathSource):
     """An XLIFF file of version 1.2 or 2, without the texts marked as untranslated."""
 
     format: Literal["xliff"]
     """XML Localization Interchange File Format."""
 
 
-class PoSource(FileSource):
+class PoSource(PathSource):
     """A gettext file; its header names the language of the translations."""
 
     format: Literal["po"]
