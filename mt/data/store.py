@@ -102,7 +102,7 @@ class LeftOut:
     cleaned: dict[str, int] = field(default_factory=dict)
     """Removed by `data.cleaning` and for held-out splits, by filter.
 
-    The other counts are of the pairs that remain.
+    `too_long` and `empty` are counted among the pairs that remain.
     """
 
     def plus(self, other: "LeftOut") -> "LeftOut":

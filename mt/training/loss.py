@@ -38,8 +38,9 @@ def chunk_loss(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return smoothed and plain loss, summed, and the gradient of the logits [n V'] in a dtype.
 
-    The logits are states [n D] x matrix [V' D], without the columns from `vocabulary` on: their
-    gradient is 0. `labels` are [n 1]. Without a dtype, the gradient is None.
+    The logits are states [n D] x matrix [V' D], whose rows from `vocabulary` = V on are padding:
+    their gradient is 0. `labels` are [n 1]. For probabilities p and smoothing e, the gradient of
+    the smoothed loss is p - e / V, and 1 - e less at the label. Without a dtype, it is None.
     """
     log_probs = F.log_softmax((states @ matrix.T)[:, :vocabulary], dim=-1, dtype=torch.float32)
     nll = -log_probs.gather(1, labels).sum()
@@ -87,9 +88,9 @@ class FusedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Return the saved gradients times that of the loss."""
-        states, weight = ctx.saved_tensors
-        scaled_weight = None if weight is None else weight * upstream
-        return states * upstream, scaled_weight, None, None, None
+        state_gradient, weight_gradient = ctx.saved_tensors
+        scaled = None if weight_gradient is None else weight_gradient * upstream
+        return state_gradient * upstream, scaled, None, None, None
 
 
 class _LabelSmoothedLoss(FusedLoss):

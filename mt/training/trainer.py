@@ -75,10 +75,10 @@ def train(config: Config, run: Path) -> str:
 def resolve_run(
     config: Config, folder: RunFolder, world: World, began_at: float
 ) -> tuple[Config, TrainingData | None, str | None]:
-    """Resolve the config of a run on rank 0, write it and prepare the data; return both.
+    """Resolve the config of a run on rank 0, write it, and prepare the data.
 
-    Budgets count from `began_at`. A run that is resumed has the settings that were chosen for it.
-    For one that has ended, the third result is its score, and no data are prepared.
+    Returns the config, the data, and None; for a run that has ended, its score and no data. Budgets
+    count from `began_at`. A run that is resumed has the settings that were chosen for it.
     """
     corpora, is_new = None, not folder.has_trained()
     measure = partial(measure_speed, world=world)
