@@ -287,8 +287,8 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
             )
             tokenizer = tokenizer if is_usable else "13a"
     if tokenizer not in TOKENIZERS:
-        known = ", ".join(TOKENIZERS)
-        raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown; known: auto, {known}")
+        known = listed(("auto", *TOKENIZERS))
+        raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown; known: {known}")
     if tokenizer in (*_EXTRA_BY_TOKENIZER, *_SENTENCEPIECE):
         _bleu(tokenizer)
     return tokenizer
