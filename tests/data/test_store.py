@@ -170,6 +170,18 @@ def test_damaged_store_is_written_again(
     assert "\n" not in message
 
 
+def test_failing_corpus_leaves_no_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    class Failing(ListedPairs):
+        def pairs(self) -> Generator[SentencePair, None, Checksums]:
+            yield from self.listed
+            raise DataError("line 101 is not UTF-8")
+
+    failing = Failing(UNVERIFIED, tuple(PAIRS), [])
+    with pytest.raises(DataError, match="line 101"):
+        prepare_store(failing, tokenizer, max_tokens=50, cache=tmp_path)
+    assert files(tmp_path) == []
+
+
 def test_error_of_a_full_disk_names_the_file(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
