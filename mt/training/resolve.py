@@ -30,7 +30,6 @@ from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
 from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
-from mt.model.device import device_traits
 from mt.training.automatic import (
     GUIDED_ALIGNMENT,
     SIZES,
@@ -208,8 +207,9 @@ def _choose_model(
 ) -> tuple[Settings, Forecast | None]:
     """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's.
 
-    It is the largest that the corpus has pairs for and that is trained on enough tokens. One model
-    is measured, and on a GPU also a larger one that is chosen: it may not fit.
+    It is the largest that the corpus has pairs for and that is trained on enough tokens. The speed
+    of one model suggests it. Its own is measured before it is chosen: the smaller a model, the more
+    its operations cost, and a larger one may not fit.
     """
     tied = Setting("decoder", "only the target side has one vocabulary")
     if config.tokenizer.vocabulary == "joint":
@@ -234,13 +234,19 @@ def _choose_model(
         candidate = candidates[size]
         forecast = _forecast(candidate, corpus, device, rate)
         parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
-        if size is not SIZES[0] and forecast.tokens < size.tokens_per_parameter * parameters:
+        least = 0.0 if size is SIZES[0] else size.tokens_per_parameter * parameters
+        if forecast.tokens < least:
             continue
-        is_larger = SIZES.index(size) > SIZES.index(reference)
-        if is_larger and rate and device_traits(device).runs_out_late:
+        if rate and size is not reference:
             try:
-                measure(candidate, corpus.lengths, (size.vocabulary, size.vocabulary))
+                forecast = _forecast(
+                    candidate, corpus, device, _measure(candidate, corpus, device, measure)
+                )
             except _TOO_LARGE:
+                if size is SIZES[0]:
+                    raise
+                continue
+            if forecast.tokens < least:
                 continue
         break
     passes = forecast.tokens / corpus.target_tokens

@@ -128,11 +128,11 @@ def test_expected_end_is_printed_without_a_budget(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """40 passes of about 15 target tokens for each of 700 pairs are 418,000 tokens."""
-    monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: 1200.0)
+    monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: 1000.0)
     assert program("init", "train.zh", "train.en", "--output", "new.yaml")[0] == 0
     (line,) = [line for line in caplog.messages if line.startswith("training on cpu: ")]
     assert line.startswith(
-        "training on cpu: until validation BLEU stops improving, in about 4 minutes, or earlier or "
+        "training on cpu: until validation BLEU stops improving, in about 7 minutes, or earlier or "
         "later; about 835 updates, 40 passes over the corpus"
     )
 
@@ -260,8 +260,9 @@ def test_given_splits_and_several_corpora(program: Program) -> None:
 
 
 def test_swapped_suffixes_and_short_budgets_are_warnings(
-    program: Program, caplog: pytest.LogCaptureFixture
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: 35_000.0)
     write("train", pairs(1500, 1050), "en zh")
     assert program("init", "train.en", "train.zh", "--budget", "0.4s")[0] == 0
     assert "warning: train: the sides look swapped: `zh` on the source side" in caplog.text
