@@ -91,7 +91,7 @@ class Terms:
 
 
 def _find(glossary: Glossary, item: SearchInput, text: str) -> list[Match]:
-    """Return the terms in a text of an input; one that was in capitals has terms of any case."""
+    """Return the terms in a text of an input; in a text from capitals, case does not count."""
     upper = text.upper() if item.from_capitals else text
     matches = glossary.find(upper if len(upper) == len(text) else text)
     return [replace(match, text=text[match.start : match.end]) for match in matches]

@@ -158,7 +158,7 @@ def _unknown_column(options: Options, names: list[str]) -> DataError:
 
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMING = re.compile(rf"\s*(?:(?P<times>{_TIME}\s*-->\s*{_TIME})|\d+:[\d:.,]*\s*-+>|-->)")
-"""Start of the line of times of a cue, or of one that is meant as such."""
+"""Start of the line of times of a cue, also of a damaged one."""
 _NOT_SHOWN = ("WEBVTT", "NOTE", "STYLE", "REGION")
 """First word of a block of WebVTT that is not shown."""
 _TIME_TAG = re.compile(rf"<{_TIME}>")

@@ -181,7 +181,7 @@ def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
             items += _read_content(source, segment)
 
     def check(content: str) -> str:
-        """Return the content of the target; refuse one that is too long."""
+        """Return the content of the target; raise an error if it exceeds a size limit."""
         visible = visible_text(content)
         for name, limit in attributes.items():
             most = limit.rpartition(",")[2].strip()

@@ -21,6 +21,7 @@ from mt.evaluation.evaluate import (
 from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import (
     LEVELS,
+    SAMPLES,
     ConfidenceInterval,
     Resampling,
     check_metrics,
@@ -39,7 +40,6 @@ LETTERS = string.ascii_uppercase
 """Names of the systems in a table."""
 MIN_SENTENCES = 30
 """Size below which the scores of a slice are in parentheses."""
-SAMPLES: dict[Resampling, int] = {"bootstrap": 1000, "randomization": 10_000}
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
 
 Outcome = Literal["baseline", "better", "worse", "no significant difference"]

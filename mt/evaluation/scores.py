@@ -77,8 +77,8 @@ _LONGEST_WORD = 15
 Resampling = Literal["bootstrap", "randomization"]
 LEVELS: dict[Resampling, float] = {"bootstrap": 0.025, "randomization": 0.05}
 """p-value from which a difference may be chance: sacreBLEU's bootstrap counts one tail only."""
-_SAMPLES = 1000
-_LEAST_DIFFERING = 6
+SAMPLES: dict[Resampling, int] = {"bootstrap": 1000, "randomization": 10_000}
+LEAST_DIFFERING = 6
 """Sentences that must differ; an exact test of fewer never reaches a level of 5 %."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
@@ -357,7 +357,7 @@ def paired_test(
         references,
         test_type="bs" if test == "bootstrap" else "ar",
         n_samples=samples,
-        n_ar_confidence=-1 if test == "bootstrap" else _SAMPLES,
+        n_ar_confidence=-1 if test == "bootstrap" else SAMPLES["bootstrap"],
     )
     signatures, results = paired()
     ((name, signature),) = signatures.items()
@@ -378,7 +378,7 @@ def is_better_than_chance(
     The level of the paired bootstrap is divided by the number of `comparisons`, but at least one
     sample decides.
     """
-    samples = 2 * _SAMPLES
+    samples = 2 * SAMPLES["bootstrap"]
     _, _, (baseline, result) = paired_test(metric, [other, one], references, samples=samples)
     level = max(LEVELS["bootstrap"] / comparisons, 1 / (samples + 1))
     return (
@@ -391,7 +391,7 @@ def is_better_than_chance(
 def has_enough_differences(
     metric: Metric, one: Sequence[str], other: Sequence[str], references: Sequence[Sequence[str]]
 ) -> bool:
-    """Return True if the metric tells two systems apart in 6 sentences.
+    """Return True if the scores of two systems differ in at least 6 sentences.
 
     With k such sentences, no exact two-sided test has a p-value below 2^(1-k). sacreBLEU ignores
     samples whose difference equals the real one, so that systems with few differing sentences would
@@ -403,7 +403,7 @@ def has_enough_differences(
             sets = [[text] for text in right]
             scores = [metric.corpus_score([text], sets).score for text in (line, other_line)]
             count += scores[0] != scores[1]
-            if count == _LEAST_DIFFERING:
+            if count == LEAST_DIFFERING:
                 return True
     return False
 

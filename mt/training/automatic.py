@@ -149,8 +149,8 @@ class Forecast:
 def make_forecast(bounds: Bounds, speed: float | None, device: str) -> Forecast:
     """Forecast a training within bounds, with the size of update that follows from its tokens.
 
-    `speed` is that of training in target tokens per second. None is without a measurement; the
-    tokens alone limit the training then.
+    `speed` is that of training in target tokens per second. If it is None, the tokens alone limit
+    the training.
     """
     tokens = bounds.tokens if speed is None else min(bounds.tokens, bounds.seconds * speed)
     size = bounds.update_tokens or choose_update_tokens(tokens, device)

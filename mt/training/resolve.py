@@ -235,20 +235,16 @@ def _choose_model(
         forecast = _forecast(candidate, corpus, device, rate)
         parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
         least = 0.0 if size is SIZES[0] else size.tokens_per_parameter * parameters
-        if forecast.tokens < least:
+        try:
+            if forecast.tokens >= least and rate and size is not reference:
+                measured = _measure(candidate, corpus, device, measure)
+                forecast = _forecast(candidate, corpus, device, measured)
+        except _TOO_LARGE:
+            if size is SIZES[0]:
+                raise
             continue
-        if rate and size is not reference:
-            try:
-                forecast = _forecast(
-                    candidate, corpus, device, _measure(candidate, corpus, device, measure)
-                )
-            except _TOO_LARGE:
-                if size is SIZES[0]:
-                    raise
-                continue
-            if forecast.tokens < least:
-                continue
-        break
+        if forecast.tokens >= least:
+            break
     passes = forecast.tokens / corpus.target_tokens
     millions = parameters / 1e6, forecast.tokens / 1e6
     reason = "{:.2g} million parameters for {:.2g} million tokens, ".format(*millions)

@@ -25,6 +25,9 @@ from mt.errors import UserError
 from mt.evaluation.evaluate import translate_pairs
 from mt.evaluation.run_info import read_events
 from mt.evaluation.scores import (
+    LEAST_DIFFERING,
+    LEVELS,
+    SAMPLES,
     Evaluation,
     choose_metrics,
     choose_tokenizer,
@@ -131,12 +134,13 @@ class Validator:
         of several that are compared with the other.
         """
         if metric == "loss":
-            losses, others = np.array(one.losses), np.array(other.losses)
-            drawn = np.random.default_rng(1).integers(len(losses), size=(1000, len(losses)))
-            sums, other_sums = losses[drawn].sum(axis=1), others[drawn].sum(axis=1)
+            losses, other_losses = np.array(one.losses), np.array(other.losses)
+            size = SAMPLES["bootstrap"], len(losses)
+            drawn = np.random.default_rng(1).integers(len(losses), size=size)
+            sums, other_sums = losses[drawn].sum(axis=1), other_losses[drawn].sum(axis=1)
             wins = sums[:, 0] / sums[:, 1] < other_sums[:, 0] / other_sums[:, 1]
-            # With few batches, no sample tells a difference from chance.
-            return len(losses) >= 6 and bool(wins.mean() > 1 - 0.025 / comparisons)
+            is_significant = wins.mean() > 1 - LEVELS["bootstrap"] / comparisons
+            return len(losses) >= LEAST_DIFFERING and bool(is_significant)
         bleu, chrf = choose_metrics(self.direction.target, self.bleu_tokenizer)
         return is_better_than_chance(
             bleu if metric == "bleu" else chrf,
