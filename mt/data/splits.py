@@ -67,9 +67,10 @@ class OpenedCorpus:
 def open_splits(data: DataConfig, names: Iterable[str] | None = None) -> dict[str, OpenedCorpus]:
     """Find the files of `valid` and of test splits, by default of all, by name."""
     sections = {name: data.split(name) for name in names or data.split_names()}
-    are_held_out = any(isinstance(section, HeldOutSource) for section in sections.values())
-    held_out = _open_held_out(data) if are_held_out else {}
-    splits = {}
+    held_out, splits = dict[str, PairSource](), dict[str, OpenedCorpus]()
+    if any(isinstance(section, HeldOutSource) for section in sections.values()):
+        corpora = _open_training_files(data)
+        held_out = _open_held_out(data, corpora)
     for name, section in sections.items():
         assert section is not None, "the split exists"
         direction = data.direction_of(section)
@@ -90,19 +91,29 @@ def open_split(data: DataConfig, name: str) -> OpenedCorpus:
 
 def open_training_corpora(data: DataConfig) -> tuple[OpenedCorpus, ...]:
     """Find the files of all training corpora."""
-    held_out = _open_held_out(data)
+    corpora = _open_training_files(data)
+    held_out = _open_held_out(data, corpora)
     given: tuple[PairSource, ...] = ()
     if data.cleaning.overlap:
         names = (name for name in data.split_names() if name not in held_out)
         given = tuple(open_split(data, name).source for name in names)
+    cleaned = []
+    for corpus in corpora:
+        cleaning = Cleaning(data.cleaning, corpus.direction, tuple(held_out.values()), given)
+        cleaned.append(replace(corpus, cleaning=cleaning))
+    return tuple(cleaned)
+
+
+def _open_training_files(data: DataConfig) -> list[OpenedCorpus]:
+    """Find the files of all training corpora, with the cleaning off."""
     corpora = []
     for key, section in data.train_corpora().items():
         direction = data.direction_of(section)
-        cleaning = Cleaning(data.cleaning, direction, tuple(held_out.values()), given)
+        off = Cleaning(CleaningConfig(), direction)
         tags = section.tag, section.target_tag
         source = open_source(section, direction)
-        corpora.append(OpenedCorpus(key, source, direction, tags, cleaning, section.weight))
-    return tuple(corpora)
+        corpora.append(OpenedCorpus(key, source, direction, tags, off, section.weight))
+    return corpora
 
 
 def read_cleaned_pairs(corpora: Iterable[OpenedCorpus]) -> Iterator[SentencePair]:
@@ -218,8 +229,11 @@ class HeldOutPairs(ColumnSource):
         return iter(self.choice.pairs()[self.split.name])
 
 
-def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
-    """Return the held-out splits by name, in the order of their choice: tests, then `valid`."""
+def _open_held_out(data: DataConfig, corpora: Sequence[OpenedCorpus]) -> dict[str, PairSource]:
+    """Return the splits held out of training corpora, by name, in the order of their choice.
+
+    The tests are chosen first, then `valid`.
+    """
     sources = {name: data.split(name) for name in (*data.tests, "valid")}
     held_out = {
         name: source for name, source in sources.items() if isinstance(source, HeldOutSource)
@@ -231,10 +245,12 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
     settings = data.cleaning.changed(overlap=None, duplicates=None)
     for name, source in held_out.items():
-        direction, matching = data.direction_of(source), data.matching_corpora(source)
-        corpora = {key: open_source(corpus, direction) for key, corpus in matching.items()}
-        cleaning = Cleaning(settings, direction)
-        splits.append(HeldOutSplit(name, source.held_out, corpora, cleaning, most))
+        cleaning, keys = (
+            Cleaning(settings, data.direction_of(source)),
+            data.matching_corpora(source),
+        )
+        matching = {corpus.key: corpus.source for corpus in corpora if corpus.key in keys}
+        splits.append(HeldOutSplit(name, source.held_out, matching, cleaning, most))
     given = tuple(open_split(data, name).source for name in sources if name not in held_out)
     choice = HeldOutChoice(tuple(splits), given)
     return {

@@ -8,13 +8,13 @@ from pathlib import Path
 from torch import nn
 
 from mt.config import TrainingConfig
-from mt.config.loading import dump_config, load_config
+from mt.config.loading import load_config
 from mt.config.training import LORA_SCALE
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
 from mt.evaluation.scores import why_unable_to_rank
-from mt.files import open_aside, put_in_place, read_json, replace_file, write_text
+from mt.files import open_aside, put_in_place, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
 from mt.runs import (
@@ -154,7 +154,7 @@ def _choose_search(
     progress.print_line(f"`decoding.search: {search}`: {reason}")
     progress.record("search", search=search, **values)
     chosen = config.changed(decoding=config.decoding.changed(search=search))
-    write_text(folder.config, dump_config(chosen))
+    folder.write_config(chosen)
 
 
 def _drop_damaged(folder: RunFolder, state: TrainState, progress: Progress) -> None:
@@ -271,7 +271,7 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
     provenance = Provenance(score, updates[-1], updates, described.pairs, ends_of(plain))
     with open_aside(output) as temporary:
         copy = RunFolder(temporary)
-        write_text(copy.config, dump_config(load_config(folder.config)))
+        copy.write_config(load_config(folder.config))
         copy_tokenizer(folder.tokenizer, copy.tokenizer)
         base = folder.initial_weights()
         _write_model(copy, plain.lora, learner.model, described, provenance, base)

@@ -23,13 +23,13 @@ import torch
 from tqdm import tqdm
 
 from mt.config import Config, TrainingConfig
-from mt.config.loading import open_keys, with_values
+from mt.config.loading import load_config, open_keys, with_values
 from mt.data.batches import TARGET, Lengths
 from mt.data.tokenizer_training import copied_layout
-from mt.decoding.load import read_run
 from mt.errors import ConfigError, UserError
 from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
+from mt.runs import CONFIG_FILE
 from mt.training.automatic import (
     GUIDED_ALIGNMENT,
     SIZES,
@@ -108,14 +108,15 @@ def choose_sizes(
     """Choose all settings of a new run but the length of the training.
 
     Returns them with the expected tokens and time of the training, if the model or the updates are
-    chosen. Raises RunError for a run named by the config that cannot be read.
+    chosen. Raises ConfigError for `training.init_from` without a config.
     """
+    settings, forecast = _choose_tokenizer(config, corpus), None
     keys = frozenset(open_keys(config))
     if not keys:
         return {}, None
-    settings, forecast = _choose_tokenizer(config, corpus, keys), None
+    settings = _of_keys(settings, keys)
     if config.training.init_from is not None:
-        shape = read_run(config.training.init_from).config.model
+        shape = load_config(config.training.init_from / CONFIG_FILE).model
         copied = {
             f"model.{name}": Setting(getattr(shape, name), "as in `training.init_from`")
             for name in type(shape).model_fields
@@ -148,11 +149,12 @@ def choose_sizes(
     return settings | _of_keys(chosen, keys), forecast
 
 
-def _choose_tokenizer(config: Config, corpus: CorpusStatistics, keys: Collection[str]) -> Settings:
+def _choose_tokenizer(config: Config, corpus: CorpusStatistics) -> Settings:
+    """Choose the layout of the vocabularies and the algorithm of the tokenizer."""
     model, data = config.model, config.data
     if origin := config.tokenizer_origin:
         layout, reason = copied_layout(origin[1]), f"as in `{origin[0]}`"
-    elif model.tie_embeddings == "all" and "model.tie_embeddings" not in keys:
+    elif model.tie_embeddings == "all" and not model.is_open("tie_embeddings"):
         layout, reason = "joint", "for `model.tie_embeddings: all`"
     elif share_script(corpus.characters):
         layout, reason = "joint", "one script, which shares names and stems"
@@ -168,7 +170,7 @@ def _choose_tokenizer(config: Config, corpus: CorpusStatistics, keys: Collection
     else:
         algorithm, reason = "unigram", "a little better than BPE"
     settings["tokenizer.algorithm"] = Setting(algorithm, reason)
-    return _of_keys(settings, keys)
+    return settings
 
 
 def _measure(
@@ -288,9 +290,8 @@ def choose_length(
     `ends_at` is the time of `time.perf_counter` at which a budget ends. Only what depends on the
     device stays open after that. Logs what was chosen.
     """
-    given, keys = config, frozenset(open_keys(config))
-    settings = _choose_metric(config, data) | _of_keys(_choose_start(config, device), keys)
-    config = with_settings(given, settings)
+    given, settings = config, _choose_metric(config, data) | _choose_start(config, device)
+    config, keys = with_settings(given, settings), frozenset(open_keys(given))
     training, per_epoch, seconds = config.training, len(data.plan_epoch()), 0.0
     if training.guided_alignment or training.init_embeddings == "translations":
         _ = data.translation_table  # before the time left is measured
@@ -410,14 +411,14 @@ def _choose_start(config: Config, device: torch.device) -> Settings:
     if not training.is_open("schedule") or training.init_from is not None:
         return {}
     settings = {
-        "training.init_embeddings": Setting("translations", reason),
-        "training.init_sublayers": Setting("zero", "words come before their context"),
+        "init_embeddings": Setting("translations", reason),
+        "init_sublayers": Setting("zero", "words come before their context"),
     }
     # Measured on CPUs alone; a compiled model cannot have it.
     excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
     if device.type == "cpu" and not excludes_it:
-        settings["training.guided_alignment"] = Setting(GUIDED_ALIGNMENT, reason)
-    return settings
+        settings["guided_alignment"] = Setting(GUIDED_ALIGNMENT, reason)
+    return {f"training.{key}": settings[key] for key in settings if training.is_open(key)}
 
 
 def _require_updates(training: TrainingConfig, updates: float) -> None:

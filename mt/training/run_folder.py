@@ -159,8 +159,12 @@ class RunFolder:
             for file in [*self.tokenizer.glob("*"), self.corpora]:
                 file.unlink(missing_ok=True)
         if not self.config.exists() or load_config(self.config) != config:
-            text = dump_config(config)
-            write_text(self.config, text)
+            self.write_config(config)
+
+    def write_config(self, config: Config) -> None:
+        """Write the config, without the keys that it leaves open."""
+        text = dump_config(config)
+        write_text(self.config, text)
 
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""

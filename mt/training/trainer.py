@@ -10,10 +10,8 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from mt.config import Config
-from mt.config.loading import dump_config
 from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
-from mt.files import write_text
 from mt.model.device import keep_freed_memory
 from mt.training.automatic import measure_corpora
 from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
@@ -92,20 +90,19 @@ def resolve_run(
             _logger.info("%s", line)
     else:
         sized = folder.resume_config(config)
-        if (score := folder.final_score(sized.training)) is not None:
-            folder.begin(sized)
-            for change in folder.changes:
-                _logger.info("changed since this run ended: %s", change)
-                append_event(folder.metrics, "config", change=change)
-            return sized, None, score
     folder.begin(sized)
+    if not is_new and (score := folder.final_score(sized.training)) is not None:
+        for change in folder.changes:
+            _logger.info("changed since this run ended: %s", change)
+            append_event(folder.metrics, "config", change=change)
+        return sized, None, score
     data = prepare(sized, folder, corpora)
     if not is_new:
         return sized, data, None
     ends_at = began_at + (config.training.budget_seconds or 0.0)
     length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
     resolved = with_settings(sized, length)
-    write_text(folder.config, dump_config(resolved))
+    folder.write_config(resolved)
     return resolved, data, None
 
 
