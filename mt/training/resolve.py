@@ -110,19 +110,17 @@ def choose_sizes(
     Returns them with the expected tokens and time of the training, if the model or the updates are
     chosen. Raises ConfigError for `training.init_from` without a config.
     """
-    settings, forecast = _choose_tokenizer(config, corpus), None
-    keys = frozenset(open_keys(config))
+    keys, copied, forecast = frozenset(open_keys(config)), Settings(), None
     if not keys:
         return {}, None
-    settings = _of_keys(settings, keys)
     if config.training.init_from is not None:
         shape = load_config(config.training.init_from / CONFIG_FILE).model
         copied = {
             f"model.{name}": Setting(getattr(shape, name), "as in `training.init_from`")
             for name in type(shape).model_fields
         }
-        settings |= _of_keys(copied, keys)
-    else:
+    settings = _of_keys(_choose_tokenizer(config, corpus) | copied, keys)
+    if not copied:
         tokenized = with_settings(config, settings)
         model, forecast = _choose_model(tokenized, keys, corpus, device, measure)
         settings |= model
@@ -306,7 +304,7 @@ def choose_length(
         now = time.perf_counter()
         if training.budget is not None:
             left = ends_at - now - (now - began_at if compiles else 0.0)  # a session compiles again
-            updates, end = _choose_end(training, data, seconds, left)
+            updates, end = _choose_end(training, data, per_epoch, seconds, left)
             settings |= end
     expected = updates
     if expected is None:
@@ -332,13 +330,14 @@ def choose_length(
 
 
 def _choose_end(
-    training: TrainingConfig, data: TrainingData, seconds: float, left: float
+    training: TrainingConfig, data: TrainingData, per_epoch: int, seconds: float, left: float
 ) -> tuple[int, Settings]:
     """Choose the last update and the extent of validation, for the time left of a budget.
 
-    An update takes `seconds`. The end of the config stays where it comes first. Logs which does.
+    An epoch has `per_epoch` updates, one takes `seconds`. The end of the config stays where it
+    comes first. Logs which does.
     """
-    per_epoch, passes = len(data.plan_epoch()), most_passes(len(data.store.lengths))
+    passes = most_passes(len(data.store.lengths))
     most, useful = most_updates(training, per_epoch), passes * per_epoch
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)
