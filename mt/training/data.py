@@ -31,9 +31,9 @@ from mt.doctor.check import CorpusWatch, check_split
 from mt.errors import ConfigError
 from mt.runs import LineStatistics, check_finished
 from mt.training.initial_weights import read_initial_run
-from mt.training.objectives import TranslationTable, learn_table
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
+from mt.training.translation_table import TranslationTable, learn_table
 
 _SAMPLED_LINES = 200_000
 """Training sources that give the shape of lines."""

@@ -24,8 +24,8 @@ from mt.model.attention import Attention
 from mt.model.sublayers import FeedForward, GatedFeedForward
 from mt.model.transformer import Transformer
 from mt.model.weights import add_low_rank, load_parameters
-from mt.training.objectives import TranslationTable
 from mt.training.run_folder import find_differences
+from mt.training.translation_table import TranslationTable
 
 PARTS: dict[str, tuple[str, ...]] = {
     "source_embedding": ("source_embedding",),

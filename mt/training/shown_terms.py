@@ -21,7 +21,7 @@ from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
 from mt.data.words import is_unspaced
 from mt.errors import ConfigError
-from mt.training.objectives import TranslationTable
+from mt.training.translation_table import TranslationTable
 
 _MOST_TERMS, _MOST_WORDS = 2, 3
 """Terms of a sentence, and target words of a term."""

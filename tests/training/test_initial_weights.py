@@ -35,10 +35,10 @@ from mt.training.initial_weights import (
     translate_embeddings,
 )
 from mt.training.loader import PlannedUpdate
-from mt.training.objectives import TranslationTable
 from mt.training.run_folder import RunFolder
 from mt.training.step import TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import Trainer
+from mt.training.translation_table import TranslationTable
 from tests.factories import (
     DIGITS,
     Program,

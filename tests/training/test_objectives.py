@@ -23,13 +23,12 @@ from mt.training.checkpoint import MODEL
 from mt.training.objectives import (
     GuidedPass,
     RDropPass,
-    TranslationTable,
     begin_update,
     choose_training_pass,
-    learn_table,
     r_drop_loss,
 )
 from mt.training.step import TrainingPass, fetch_metrics, train_step
+from mt.training.translation_table import TranslationTable, learn_table
 from tests.factories import CPU, examples, learner, train_with, transformer
 
 ROWS, WIDTH, TOKENS = 7, 6, 11

@@ -20,9 +20,9 @@ from mt.decoding.preparation import SearchInput
 from mt.decoding.terms import Terms
 from mt.decoding.translator import load_translator
 from mt.training.data import TrainingData, prepare
-from mt.training.objectives import learn_table
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
+from mt.training.translation_table import learn_table
 from tests.factories import foreign_vocabulary, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
