@@ -38,12 +38,21 @@ _LEAST_CAPABILITY = (7, 0)
 """Of a GPU that Triton compiles for."""
 
 
-def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Module:
-    """Return the training pass of a config: R-Drop's if `r_drop` is set, else the plain one."""
+def choose_training_pass(
+    model: Transformer, training: TrainingConfig, table: TranslationTable | None = None
+) -> nn.Module:
+    """Return the training pass of a config: R-Drop's, guided alignment's, or the plain one.
+
+    `table` is the one that guided alignment aligns with; without it, the pass is plain.
+    """
+    smoothing = training.label_smoothing
     if training.r_drop:
-        return RDropPass(model, training.label_smoothing, training.r_drop)
+        return RDropPass(model, smoothing, training.r_drop)
+    if training.guided_alignment and table is not None:
+        updates = training.guided_alignment_updates
+        return GuidedPass(model, smoothing, training.guided_alignment, table, updates)
     loss_of = choose_loss(training, model.output.weight.device)
-    return TrainingPass(model, training.label_smoothing, loss_of)
+    return TrainingPass(model, smoothing, loss_of)
 
 
 def should_compile(training: TrainingConfig, device: torch.device) -> bool:

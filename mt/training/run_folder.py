@@ -153,7 +153,7 @@ class RunFolder:
     def begin(self, config: Config) -> None:
         """Write the config, and delete what was prepared for a run that has no checkpoint yet.
 
-        Call it inside `only_training`: another training may be preparing its data.
+        Call it inside `open_run`: another training may be preparing its data.
         """
         if not self.has_trained():
             for file in [*self.tokenizer.glob("*"), self.corpora]:

@@ -28,12 +28,13 @@ from mt.training.initial_weights import (
     read_initial_run,
     translate_embeddings,
 )
-from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks, should_compile
+from mt.training.objectives import choose_training_pass, compile_stacks, should_compile
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner
+from mt.training.translation_table import TranslationTable
 
 _CUDA_BATCH_TOKENS = 32_768
 """Padded tokens of a batch on CUDA, halved where they do not fit."""
@@ -131,11 +132,8 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
             translate_embeddings(model, data.translation_table)
         if training.init_sublayers == "zero":
             clear_sublayers(model)
-    learner = build_learner(config, model, device)
-    if weight := training.guided_alignment:
-        table, updates = data.translation_table, training.guided_alignment_updates
-        guided = GuidedPass(model, training.label_smoothing, weight, table, updates)
-        learner = replace(learner, training_pass=guided)
+    table = data.translation_table if training.guided_alignment else None
+    learner = build_learner(config, model, device, table)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
     state = resumed or TrainState()
@@ -205,8 +203,16 @@ def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
     return sum(parameter.numel() for parameter in built.parameters())
 
 
-def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:
-    """Return a learner for a model, after freezing and compiling it as configured."""
+def build_learner(
+    config: Config,
+    model: Transformer,
+    device: torch.device,
+    table: TranslationTable | None = None,
+) -> Learner:
+    """Return a learner for a model, after freezing and compiling it as configured.
+
+    Without a `table`, it has no guided alignment.
+    """
     training = config.training
     choose_weights(model, training, trains_embeddings=config.learns_tokens)
     if training.compile == "on":
@@ -215,7 +221,7 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
         compile_stacks(model, positions=positions)
     return Learner(
         model=model,
-        training_pass=choose_training_pass(model, training),
+        training_pass=choose_training_pass(model, training, table),
         optimizer=build_optimizer(
             model, device, training.optimizer, weight_decay=training.weight_decay
         ),

@@ -44,7 +44,7 @@ class Learner:
 
     model: Transformer
     training_pass: nn.Module
-    """Module from a batch to its `LossSums`: `TrainingPass`, `RDropPass`, or DDP around one."""
+    """Module from a batch to its `LossSums`, of `choose_training_pass`, or DDP around one."""
     optimizer: torch.optim.Optimizer
     precision: Precision
     gradient_clip: float
