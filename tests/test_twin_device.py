@@ -25,8 +25,8 @@ from mt.model.transformer import DecoderState, Memory, Transformer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import choose_weights
-from mt.training.objectives import choose_training_pass
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
+from mt.training.passes import choose_training_pass
 from mt.training.state import TrainState
 from mt.training.step import Learner, StepMetrics, TrainingPass, fetch_metrics, train_step
 from tests.factories import CPU, examples, transformer

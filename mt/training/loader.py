@@ -29,7 +29,7 @@ from mt.errors import UserError
 from mt.model.device import device_traits, is_out_of_memory
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
-from mt.training.objectives import begin_update
+from mt.training.passes import begin_update
 from mt.training.progress import Progress
 from mt.training.state import TrainState
 from mt.training.step import BatchTooLarge, Learner, TokenCounts, report_large_batch

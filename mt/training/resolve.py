@@ -52,7 +52,7 @@ from mt.training.automatic import (
     source_of_width,
 )
 from mt.training.data import TrainingData
-from mt.training.objectives import should_compile
+from mt.training.passes import should_compile
 from mt.training.setup import batch_tokens, most_updates
 
 _logger = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from mt.training.initial_weights import (
     read_initial_run,
     translate_embeddings,
 )
-from mt.training.objectives import choose_training_pass, compile_stacks, should_compile
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
+from mt.training.passes import choose_training_pass, compile_stacks, should_compile
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState

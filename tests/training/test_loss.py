@@ -12,7 +12,7 @@ from mt.config import TrainingConfig
 from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.training import loss as loss_module
 from mt.training.loss import ChunkLoss, chunk_loss, label_smoothed_loss
-from mt.training.objectives import choose_loss
+from mt.training.passes import choose_loss
 
 ROWS, WIDTH, VOCABULARY = 7, 6, 11
 

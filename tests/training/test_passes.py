@@ -18,9 +18,8 @@ from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.special_ids import EOS, PAD
-from mt.training import objectives
 from mt.training.checkpoint import MODEL
-from mt.training.objectives import (
+from mt.training.passes import (
     GuidedPass,
     RDropPass,
     begin_update,
