@@ -150,7 +150,7 @@ def test_automatic_compilation(
     (tmp_path / "Python.h").touch()
     found = {"include": tmp_path, "compiler": "g++", "triton": True, "capability": (9, 0)}
     found |= machine
-    monkeypatch.setattr(objectives, "find_spec", lambda _: found["triton"] or None)
+    monkeypatch.setattr(passes, "find_spec", lambda _: found["triton"] or None)
     monkeypatch.setattr(shutil, "which", lambda _: found["compiler"])
     monkeypatch.setattr(sysconfig, "get_path", lambda _: found["include"])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: found["capability"])

@@ -61,7 +61,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_three(states: Tensor, vocabulary: int) -> list[slice]:
         return [slice(first, first + 3) for first in range(0, len(states), 3)]
 
-    monkeypatch.setattr(objectives, "chunks", by_three)
+    monkeypatch.setattr(passes, "chunks", by_three)
 
 
 @pytest.mark.usefixtures("small_chunks")
