@@ -20,6 +20,7 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.special_ids import EOS
+from mt.training import passes
 from mt.training.distributed import World
 from mt.training.passes import compile_stacks
 from mt.training.setup import resolve_for_device

@@ -18,6 +18,7 @@ from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.special_ids import EOS, PAD
+from mt.training import passes
 from mt.training.checkpoint import MODEL
 from mt.training.passes import (
     GuidedPass,
