@@ -3,9 +3,9 @@
 Axes as in `mt.model.transformer`, with L decoder layers and one row per sentence. The two files
 exchange these tensors:
 
-    encoder.onnx   source [B S] -> memory_keys [L B G S K], memory_values [L B G S V]
-    decoder.onnx   last_ids [B], source, memory_keys, memory_values, past_keys [L B G T K],
-                   past_values [L B G T V] -> logits [B V], keys and values of T + 1 tokens
+    encoder.onnx   source [B S] -> memory_keys [L B G S d_k], memory_values [L B G S d_v]
+    decoder.onnx   last_ids [B], source, memory_keys, memory_values, past_keys [L B G T d_k],
+                   past_values [L B G T d_v] -> logits [B V], keys and values of T + 1 tokens
 
 The first step takes BOS and a past of no tokens.
 """

@@ -20,24 +20,26 @@ _INITIAL_CAPACITY = 16
 class Mask:
     """Keys that a query may attend to; by default all, without a tensor for the faster kernels."""
 
-    scores: Tensor | None = None
-    """Broadcasts to [B H T S]: boolean, True where allowed, or a float to add to the scores."""
+    allowed: Tensor | None = None
+    """Boolean, broadcasts to [B H T S]: True where a query may attend to a key."""
+    bias: Tensor | None = None
+    """Float, broadcasts to [B H T S]: added to the scores; -inf in place of an `allowed` False."""
     causal: bool = False
-    """Hide later keys; queries and keys are the same positions, and `scores` is None."""
+    """Hide later keys; queries and keys are the same positions, and there is no tensor."""
     rows: int = 1
     """Beam search: rows of a sentence, and so keys at each position and queries at the last one."""
 
     def with_bias(self, bias: Tensor | None) -> "Mask":
-        """Return a mask that also adds `bias` [1 H T S] to the scores.
+        """Return a mask that adds `bias` [1 H T S] to the scores.
 
         The bias of a causal mask must itself be -inf at later keys.
         """
         if bias is None:
             return self
         bias = bias.repeat_interleave(self.rows, dim=-1) if self.rows > 1 else bias
-        if self.scores is not None:
-            bias = bias.masked_fill(~self.scores, float("-inf"))
-        return Mask(bias, rows=self.rows)
+        if self.allowed is not None:
+            bias = bias.masked_fill(~self.allowed, float("-inf"))
+        return Mask(bias=bias, rows=self.rows)
 
 
 EVERYWHERE = Mask()
@@ -45,11 +47,12 @@ CAUSAL = Mask(causal=True)
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / (temperature sqrt(d_head))) V in H parallel heads.
+    """softmax(q k^T / (temperature sqrt(d_k))) v in H parallel heads.
 
-    Vaswani et al. 2017, section 3.2. A head of keys and values may serve several heads of queries
-    (Shazeer 2019; Ainslie et al. 2023), so there are G <= H of them. Projection and attention are
-    separate steps, so that callers can cache, rotate or share keys and values in between.
+    Vaswani et al. 2017, section 3.2; their Q, K and V are q, k and v here. A head of keys and
+    values may serve several heads of queries (Shazeer 2019; Ainslie et al. 2023), so there are
+    G <= H of them. Projection and attention are separate steps, so that callers can cache, rotate
+    or share keys and values in between.
     """
 
     def __init__(self, config: ModelConfig, gains: Gains) -> None:
@@ -69,21 +72,21 @@ class Attention(nn.Module):
         glorot(self.output, gains.output)
 
     def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Project x [B T D] to keys [B G T K], values [B G T V] and queries [B H T K]."""
+        """Project x [B T D] to keys [B G T d_k], values [B G T d_v] and queries [B H T d_k]."""
         k, v, q = _products(x, self.key, self.value, self.query)
         return _split(k, self.key_heads), _split(v, self.key_heads), _split(q, self.heads)
 
     def project_queries(self, x: Tensor) -> Tensor:
-        """Project x [B T D] to queries [B H T K]."""
+        """Project x [B T D] to queries [B H T d_k]."""
         return _split(self.query(x), self.heads)
 
     def project_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Project x [B S D] to keys [B G S K] and values [B G S V]."""
+        """Project x [B S D] to keys [B G S d_k] and values [B G S d_v]."""
         k, v = _products(x, self.key, self.value)
         return _split(k, self.key_heads), _split(v, self.key_heads)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Attend with queries [B H T K] to keys [B G S K] and values [B G S V]; return [B T D]."""
+        """Attend with q [B H T d_k] to k [B G S d_k] and v [B G S d_v]; return [B T D]."""
         # On a CPU the backward pass of attention is 8 times as slow in bf16 as in fp32.
         in_fp32 = q.device.type == "cpu" and torch.is_autocast_enabled("cpu")
         if in_fp32:
@@ -93,7 +96,7 @@ class Attention(nn.Module):
                 q,
                 self.for_queries(k),
                 self.for_queries(v),
-                attn_mask=mask.scores,
+                attn_mask=mask.allowed if mask.bias is None else mask.bias,
                 dropout_p=self.dropout * self.training,
                 is_causal=mask.causal,
                 scale=self.scale,
@@ -101,13 +104,13 @@ class Attention(nn.Module):
         return self.join(heads)
 
     def for_queries(self, heads: Tensor) -> Tensor:
-        """Repeat keys or values [B G S K] for each head of queries: [B H S K]."""
+        """Repeat keys or values [B G S ...] for each head of queries: [B H S ...]."""
         if self.key_heads == self.heads:
             return heads
         return heads.repeat_interleave(self.heads // self.key_heads, dim=1)
 
     def join(self, heads: Tensor) -> Tensor:
-        """Concatenate the heads' outputs [B H T V] and project them to [B T D]."""
+        """Concatenate the heads' outputs [B H T d_v] and project them to [B T D]."""
         return self.output(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
@@ -127,7 +130,7 @@ def _split(x: Tensor, heads: int) -> Tensor:
 
 
 class AttentionWeights(nn.Module):
-    """softmax(Q K^T scale) as explicit steps, where the weights themselves are needed."""
+    """softmax(q k^T scale) as explicit steps, where the weights themselves are needed."""
 
     def __init__(self, scale: float, dropout: float) -> None:
         super().__init__()
@@ -135,29 +138,30 @@ class AttentionWeights(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, q: Tensor, k: Tensor, mask: Mask, added: Tensor | None = None) -> Tensor:
-        """Return the weights [B H T S] of keys [B H S K] for queries [B H T K].
+        """Return the weights [B H T S] of keys [B H S d_k] for queries [B H T d_k].
 
         `added` [B H T S] is added to the products before they are scaled.
         """
         products = q @ k.transpose(-2, -1)
         scores = self.scale * (products if added is None else products + added)
-        allowed = mask.scores
+        allowed = mask.allowed
         if mask.causal:
             allowed = torch.ones_like(scores[0, 0], dtype=torch.bool).tril()
-        if allowed is not None and allowed.dtype == torch.bool:
+        if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
-        elif allowed is not None:
-            scores = scores + allowed
+        if mask.bias is not None:
+            scores = scores + mask.bias
         return self.dropout(scores.softmax(-1))  # type: ignore[no-any-return]
 
 
 class LayerCache:
     """Keys and values of one decoder layer, for B sentences of K rows (hypotheses) each.
 
-    Those of the T target tokens so far are [B G T*K K'], the K rows of a position side by side.
-    They are never moved: when a row of beam search continues another row, a mask selects the keys
-    of its prefix. (Moving them took twice as long as the attention itself.) Those of the encoder's
-    output, `memory_keys` and `memory_values` [B G S K'], are shared by the rows of a sentence.
+    Those of the T target tokens so far are [B G T*K d_k] and [B G T*K d_v], the K rows of each
+    position side by side. They are never moved: when a row of beam search continues another row, a
+    mask selects the keys of its prefix. (Moving them took twice as long as the attention itself.)
+    Those of the encoder's output, `memory_keys` [B G S d_k] and `memory_values` [B G S d_v], are
+    shared by the rows of a sentence.
     """
 
     def __init__(self, memory_keys: Tensor, memory_values: Tensor, rows: int) -> None:
@@ -170,16 +174,16 @@ class LayerCache:
 
     @property
     def keys(self) -> Tensor:
-        """Keys of the tokens so far [B G T*K K']."""
+        """Keys of the tokens so far [B G T*K d_k]."""
         return self._keys[:, :, : self.tokens].flatten(2, 3)
 
     @property
     def values(self) -> Tensor:
-        """Values of the tokens so far [B G T*K K']."""
+        """Values of the tokens so far [B G T*K d_v]."""
         return self._values[:, :, : self.tokens].flatten(2, 3)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        """Append keys and values of one token: [B G K K'], or [B G 1 K'] for all rows."""
+        """Append keys [B G K d_k], values [B G K d_v] of one token; [B G 1 ...] is for all rows."""
         if self.tokens == self._keys.shape[2]:
             more = max(_INITIAL_CAPACITY, self.tokens)
             self._keys, self._values = (
@@ -198,5 +202,5 @@ class LayerCache:
         )
 
     def _empty(self, like: Tensor, tokens: int) -> Tensor:
-        """Return uninitialised memory for keys or values of more tokens [B G T K K']."""
+        """Return uninitialised memory for keys or values of more tokens [B G T K ...]."""
         return like.new_empty(*like.shape[:2], tokens, self.rows, like.shape[-1])

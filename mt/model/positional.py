@@ -1,4 +1,4 @@
-"""Position encodings: sinusoidal, learned, relative, ALiBi and rotary."""
+"""Position encodings: sinusoids, fairseq's too, learned and relative ones, ALiBi and rotary."""
 
 import math
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Positional(nn.Module):
         return self
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
-        """Rotate queries or keys [B H T K], whose first column is at position `first`."""
+        """Rotate queries or keys [B H T d_k], whose first column is at position `first`."""
         return heads
 
     def choose_attention(self, attention: Attention) -> Callable[..., Tensor]:
@@ -131,7 +131,7 @@ class Relative(Positional):
 
 
 class RelativeLayer(Positional):
-    """Vectors a^K and a^V of one layer, for offsets -clip to clip (decoder: -clip to 0)."""
+    """Vectors a^k and a^v of one layer, for offsets -clip to clip (decoder: -clip to 0)."""
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
@@ -148,9 +148,9 @@ class RelativeLayer(Positional):
         return partial(self.attend, attention)
 
     def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Attend with a^K added to keys and a^V to values (equations 3 and 4).
+        """Attend with a^k added to keys and a^v to values (equations 3 and 4).
 
-        Products with a^K and a^V are computed once for each offset, not for each key.
+        Products with a^k and a^v are computed once for each offset, not for each key.
         """
         k, v = attention.for_queries(k), attention.for_queries(v)
         offsets = _offsets(1 if mask.rows > 1 else q.shape[2], k.shape[2] // mask.rows, q.device)
@@ -204,14 +204,14 @@ class Alibi(Positional):
         self.register_buffer("slopes", alibi_slopes(config.heads), persistent=False)
 
     def bias(self, queries: int, keys: int) -> Tensor:
-        """Return -slope x distance, [1 H T S]."""
+        """Return -slope * distance, [1 H T S]."""
         offsets = _offsets(queries, keys, self.slopes.device)
         penalties = -self.slopes[:, None, None] * offsets.abs()
         return _hide_later(penalties[None], offsets, self.side)
 
 
 class Rotary(Positional):
-    """Pairs (2i, 2i + 1) of queries and keys, rotated by position x 10000^(-2i / d_head).
+    """Pairs (2i, 2i + 1) of queries and keys, rotated by position * 10000^(-2i / d_k).
 
     Su et al. 2021, equations 15 and 34. Scores depend on the offset alone.
     """
@@ -221,7 +221,7 @@ class Rotary(Positional):
         self.table = SinusoidTable(config.key_width, ROTARY_BASE)
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
-        """Rotate queries or keys [B H T K], whose first column is at position `first`."""
+        """Rotate queries or keys [B H T d_k], whose first column is at position `first`."""
         rows = self.table.slice(first, first + heads.shape[2])
         sin, cos = rows[:, 0::2], rows[:, 1::2]
         even, odd = heads[..., 0::2], heads[..., 1::2]
@@ -279,9 +279,10 @@ def sinusoids(positions: int, width: int, base: float = 10000.0) -> Tensor:
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """Return the slopes of the heads [H]: 2^(-8/n), 2^(-16/n), ... (Press et al. 2022, section 3).
+    """Return the slopes of the heads [H] (Press et al. 2022, section 3).
 
-    n is H or the next lower power of two; every second slope of 2n heads fills the rest.
+    For H a power of two, head n, from 0, has 2^(-8 (n + 1) / H). For other H, they are those of the
+    next lower power of two; every second slope of twice that power fills the rest.
     """
     power = 2 ** (heads.bit_length() - 1)
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]

@@ -85,7 +85,10 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """(activation(x W + b) * (x V + c)) W2 + b2 (Shazeer 2020, equations 5 and 6)."""
+    """(activation(x W0 + b0) * (x W1 + b1)) W2 + b2 (Shazeer 2020, equations 5 and 6).
+
+    There W0 is W and W1 is V; the code calls them `gate` and `inner`.
+    """
 
     def __init__(self, activation: Activation, config: ModelConfig, gain: float) -> None:
         super().__init__()

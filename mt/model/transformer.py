@@ -1,7 +1,8 @@
 """The Transformer encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017).
 
-Axes: B sentences, S source positions, T target positions, D d_model, V target vocabulary; in the
-cached decoder, K rows (hypotheses) per sentence and R = B*K rows.
+Axes: B sentences, S source positions (keys), T target positions (queries), D d_model, V target
+vocabulary, H heads, G heads of keys and values, N a number of positions; widths d_k of a query or
+key, d_v of a value; in the cached decoder, K rows (hypotheses) per sentence and R = B*K rows.
 """
 
 import math
@@ -272,7 +273,7 @@ class SelfAttention(nn.Module):
         """
 
         def side_by_side(heads: Tensor) -> Tensor:
-            # From one position for each row, [B*K G 1 K'], to one for each sentence, [B G K K'].
+            # From one position for each row, [B*K G 1 d], to one for each sentence, [B G K d].
             return heads.view(-1, x.shape[1], heads.shape[1], heads.shape[3]).transpose(1, 2)
 
         rows = x.reshape(-1, 1, x.shape[-1])  # all rows are at the same position

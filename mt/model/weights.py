@@ -14,7 +14,7 @@ _DOWN, _UP = ".down", ".up"
 _MERGED_SHARE = 1 / 6
 """Share of the width from which on a rank costs more operations than the whole matrix W.
 
-With the gradients, n vectors take 4 n d^2 + 12 n d r operations, or 6 n d^2 with the sum W + B A.
+With the gradients, n vectors take 4 n d^2 + 12 n d r operations, or 6 n d^2 with the sum of both.
 """
 
 
@@ -80,10 +80,11 @@ def lay_out_for_few_rows(model: nn.Module) -> None:
 
 
 class LowRankLinear(nn.Linear):
-    """x W^T + b + scale (x A^T) B^T with W and b of another layer.
+    """x W^T + b + scale x (up down)^T with W and b of another layer.
 
     Hu et al. 2022, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
-    A (`down` [r I]) is drawn and B (`up` [O r]) begins at zero, so that nothing changes at first.
+    `down` [rank in] is drawn and `up` [out rank] begins at zero, so that nothing changes at first.
+    They are A and B of the paper.
     """
 
     def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
@@ -96,8 +97,8 @@ class LowRankLinear(nn.Linear):
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [... I] to [... O]."""
-        is_fp32 = self.weight.dtype == torch.float32  # a sum in bf16 would round B A away
+        """Map x [... in] to [... out]."""
+        is_fp32 = self.weight.dtype == torch.float32  # a sum in bf16 would round up @ down away
         if is_fp32 and len(self.down) >= _MERGED_SHARE * min(self.weight.shape):
             weight = self.weight + self.scale * self.up @ self.down
             return F.linear(x, weight, self.bias)
@@ -142,7 +143,7 @@ def load_average(model: nn.Module, tensors: dict[str, Tensor], name: str) -> Non
 
 
 def merge_low_rank(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return weights in which W + scale B A takes the place of W, B and A."""
+    """Return weights in which W + scale up down takes the place of W, up and down."""
     merged = {name: tensor for name, tensor in weights.items() if not name.endswith((_DOWN, _UP))}
     for name, up in weights.items():
         if name.endswith(_UP):

@@ -21,7 +21,7 @@ MASKS = {
     "everywhere": EVERYWHERE,
     "causal": CAUSAL,
     "bool": Mask(torch.tensor([True, False, True, True, True])[None, None, None]),
-    "float": Mask(torch.linspace(-1, 2, 100).view(1, 4, 5, 5)),
+    "bias": Mask(bias=torch.linspace(-1, 2, 100).view(1, 4, 5, 5)),
 }
 
 
@@ -55,10 +55,10 @@ def test_attention_is_the_papers_equation_in_each_head(mask: Mask, temperature: 
         scores = q[0, head] @ k[0, head].T / (math.sqrt(6) * temperature)
         if mask.causal:
             scores = scores.masked_fill(torch.ones(5, 5).triu(1) > 0, -math.inf)
-        elif mask.scores is not None and mask.scores.dtype == torch.bool:
-            scores = scores.masked_fill(~mask.scores[0, 0], -math.inf)
-        elif mask.scores is not None:
-            scores = scores + mask.scores[0, head]
+        elif mask.allowed is not None:
+            scores = scores.masked_fill(~mask.allowed[0, 0], -math.inf)
+        elif mask.bias is not None:
+            scores = scores + mask.bias[0, head]
         heads.append(scores.softmax(-1) @ v[0, head])
     joined = torch.cat(heads, dim=-1) @ attention.output.weight.T + attention.output.bias
     assert_close(attend(attention, x, memory, mask)[0], joined)
@@ -130,8 +130,8 @@ def test_bias_is_added_where_the_mask_allows() -> None:
     allowed = torch.tensor([[True, True, False], [True, False, False]])[:, None, None]
     assert Mask(allowed).with_bias(None) == Mask(allowed)
     assert CAUSAL.with_bias(None) is CAUSAL
-    assert EVERYWHERE.with_bias(bias).scores is bias
-    both = Mask(allowed).with_bias(bias).scores
+    assert EVERYWHERE.with_bias(bias).bias is bias
+    both = Mask(allowed).with_bias(bias).bias
     assert both is not None
     assert both.shape == (2, 2, 3, 3)
     for sentence, length in enumerate((2, 1)):
