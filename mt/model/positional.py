@@ -14,7 +14,7 @@ from mt.model.attention import Attention, Mask
 
 ROTARY_BASE = 10000.0
 BUCKETS, MAX_DISTANCE = 32, 128
-"""Number of buckets of `relative_bias`, and the offset from which the last is used, as in T5."""
+"""Number of buckets of `relative_bias`, and the distance up to which they grow, as in T5."""
 FAIRSEQ_START = 2
 """First position in fairseq, which counts from the id of its padding plus 1."""
 
