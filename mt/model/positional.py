@@ -137,9 +137,9 @@ class RelativeLayer(Positional):
         super().__init__(config, side)
         self.clip = config.relative_clip
         self.last = self.clip if side == "encoder" else 0
-        rows = self.clip + self.last + 1
-        self.keys = nn.Parameter(torch.empty(rows, config.key_width))
-        self.values = nn.Parameter(torch.empty(rows, config.value_width))
+        offsets = self.clip + self.last + 1
+        self.keys = nn.Parameter(torch.empty(offsets, config.key_width))
+        self.values = nn.Parameter(torch.empty(offsets, config.value_width))
         nn.init.xavier_uniform_(self.keys)
         nn.init.xavier_uniform_(self.values)
 
@@ -155,12 +155,12 @@ class RelativeLayer(Positional):
         k, v = attention.for_queries(k), attention.for_queries(v)
         offsets = _offsets(1 if mask.rows > 1 else q.shape[2], k.shape[2] // mask.rows, q.device)
         offsets = offsets.repeat_interleave(mask.rows, dim=1).expand(q.shape[2], -1)
-        rows = offsets.clamp(-self.clip, self.last) + self.clip
-        rows = rows.expand(*q.shape[:2], *rows.shape)
-        weights = attention.weights(q, k, mask, (q @ self.keys.T).gather(-1, rows))
-        by_row = weights.new_zeros(*weights.shape[:3], len(self.values))
-        by_row = by_row.scatter_add(-1, rows, weights)
-        return attention.join(weights @ v + by_row @ self.values)
+        indices = offsets.clamp(-self.clip, self.last) + self.clip
+        indices = indices.expand(*q.shape[:2], *indices.shape)
+        weights = attention.weights(q, k, mask, (q @ self.keys.T).gather(-1, indices))
+        by_offset = weights.new_zeros(*weights.shape[:3], len(self.values))
+        by_offset = by_offset.scatter_add(-1, indices, weights)
+        return attention.join(weights @ v + by_offset @ self.values)
 
 
 class RelativeBias(Positional):
