@@ -39,8 +39,8 @@ def chunk_loss(
     """Return smoothed and plain loss, summed, and the gradient of the logits [n V'] in a dtype.
 
     The logits are states [n D] x matrix [V' D], whose rows from `vocabulary` = V on are padding:
-    their gradient is 0. `labels` are [n 1]. For probabilities p and smoothing e, the gradient of
-    the smoothed loss is p - e / V, and 1 - e less at the label. Without a dtype, it is None.
+    their gradient is 0. `labels` are [n 1]. For probabilities p, the gradient of the smoothed loss
+    is p - smoothing / V, and 1 - smoothing less at the label. Without a dtype, it is None.
     """
     log_probs = F.log_softmax((states @ matrix.T)[:, :vocabulary], dim=-1, dtype=torch.float32)
     nll = -log_probs.gather(1, labels).sum()
