@@ -90,7 +90,7 @@ def train(
     summary = train_model(loaded, run)
     if summary:  # rank 0 alone
         typer.echo(summary)
-        export_and_calibrate(run, loaded.training, loaded.decoding)
+        export_and_calibrate(run, loaded)
         choices = [
             f"decoding.{key}={next(iter(known))}" for key, known in loaded.tags_to_choose().items()
         ]
@@ -118,7 +118,7 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
     check_export_possible(loaded.training, loaded.decoding)
     run = run or default_run(config)
     verdict = reproduce_recipe(loaded, run)
-    export_and_calibrate(run, loaded.training, loaded.decoding)
+    export_and_calibrate(run, loaded)
     typer.echo(verdict.text)
     if not verdict.passed:
         raise typer.Exit(1)

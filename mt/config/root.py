@@ -97,6 +97,11 @@ class Config(Section):
         split, default = self.data.split(name), self.decoding
         return {key: getattr(split, key, None) or getattr(default, key) for key in TAG_KEYS}
 
+    def tag_overrides(self, name: str) -> list[str]:
+        """Return overrides of `decoding` with the tags of `valid` or a test split."""
+        tags = self.split_tags(name).items()
+        return [f"decoding.{key}={tag or 'null'}" for key, tag in tags]
+
     def tags_to_choose(self) -> dict[TagKey, dict[str | None, tuple[Direction, ...]]]:
         """Return the needed tags, by key, of each key that `decoding` does not set."""
         needed = {key: needed_tags(self.data, key) for key in TAG_KEYS}

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
+from mt.config import Config
+from mt.config.data import DataConfig
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.decoding import confidence
@@ -85,7 +87,6 @@ def calibrate_run(
     overrides: Sequence[str] = (),
     device: str = "auto",
     job: EvaluationJob | None = None,
-    again: bool = True,
 ) -> confidence.Calibration:
     """Calibrate a run or an export on a split, by default `valid`, or on the texts of a job.
 
@@ -95,26 +96,37 @@ def calibrate_run(
     job = job or EvaluationJob()
     split = split or (None if job.texts else "valid")
     config, name, translator = load_for_split(run, split, overrides, device, job)
-    if not again and translator.calibration:
-        return translator.calibration
+    return _calibrate_on(translator, config.data, name, run)
+
+
+def calibrate_trained_run(run: Path, config: Config) -> None:
+    """Calibrate a trained run on its valid split, unless that was done.
+
+    A reason for no calibration is logged; no error is raised.
+    """
+    try:
+        translator = Translator.load(run, overrides=config.tag_overrides("valid"))
+        calibration = translator.calibration
+        calibration = calibration or _calibrate_on(translator, config.data, "valid", run)
+        _logger.info("%s", calibration.as_text())
+    except (UserError, OSError) as error:
+        _logger.info("no confidence: %s", error)
+
+
+def _calibrate_on(
+    translator: Translator, data: DataConfig, name: str, folder: Path
+) -> confidence.Calibration:
+    """Calibrate a model on a split and write the result into its folder."""
     if translator.decoding.search == "sample":
         raise UserError("`decoding.search: sample` has no confidence; calibrate another search")
-    read = open_split(config.data, name).pairs()
+    read = open_split(data, name).pairs()
     pairs = [pair for pair in read if pair.source.strip() and pair.target.strip()]
     if len(pairs) < _FEWEST_PAIRS:
         raise UserError(f"{name} has {len(pairs)} pairs; a calibration needs {_FEWEST_PAIRS}")
     chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), _MOST_PAIRS)).astype(int)
     calibration = calibrate(translator, [pairs[index] for index in chosen])
-    write_json(run / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})
+    write_json(folder / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})
     return calibration
-
-
-def calibrate_trained_run(run: Path) -> None:
-    """Calibrate a trained run unless that was done; log a reason for none, and raise no error."""
-    try:
-        _logger.info("%s", calibrate_run(run, again=False).as_text())
-    except (UserError, OSError) as error:
-        _logger.info("no confidence: %s", error)
 
 
 @dataclass(frozen=True, slots=True)

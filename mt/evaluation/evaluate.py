@@ -241,8 +241,8 @@ def load_for_split(
 ) -> tuple[Config, str, Translator]:
     """Return the config, the split of `find_split`, and the model with the tags of the split."""
     config, split = find_split(run, split, overrides, job)
-    tagged = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(split).items()]
-    return config, split, load_translator(run, overrides=[*tagged, *overrides], device=device)
+    overrides = [*config.tag_overrides(split), *overrides]
+    return config, split, load_translator(run, overrides=overrides, device=device)
 
 
 def with_texts(

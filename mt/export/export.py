@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mt.config import Config
 from mt.config.decoding import DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
@@ -327,10 +328,10 @@ def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) ->
         raise UserError(f"`training.export: {training.export}`: {reason}")
 
 
-def export_and_calibrate(run: Path, training: TrainingConfig, decoding: DecodingConfig) -> None:
+def export_and_calibrate(run: Path, config: Config) -> None:
     """End a training: write the export and the confidence of its run, each if it has none."""
-    export_trained_run(run, training, decoding)
-    calibrate_trained_run(run)
+    export_trained_run(run, config.training, config.decoding)
+    calibrate_trained_run(run, config)
 
 
 def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingConfig) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mt.config.loading import load_config
 from mt.decoding.translator import load_translator
 from mt.errors import DataError, UserError
 from mt.evaluation.calibration import (
@@ -94,7 +95,7 @@ def test_small_splits_and_sampling_have_no_calibration(
     with pytest.raises(UserError):
         calibrate_run(finished_run, device="cpu")
     caplog.set_level("INFO")
-    calibrate_trained_run(finished_run)
+    calibrate_trained_run(finished_run, load_config(finished_run / "config.yaml"))
     assert caplog.messages[-1] == "no confidence: valid has 7 pairs; a calibration needs 100"
     folder = calibrated_run.parent
     job = EvaluationJob(texts=GivenTexts(folder / "more.en", (folder / "more.de",)))
@@ -104,7 +105,7 @@ def test_small_splits_and_sampling_have_no_calibration(
 
 def test_a_calibrated_run_is_not_calibrated_again(calibrated_run: Path) -> None:
     before = (calibrated_run / "confidence.json").stat().st_mtime_ns
-    calibrate_trained_run(calibrated_run)
+    calibrate_trained_run(calibrated_run, load_config(calibrated_run / "config.yaml"))
     assert (calibrated_run / "confidence.json").stat().st_mtime_ns == before
 
 
