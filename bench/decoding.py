@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.text_files import FileJob, read_lines, write_translations
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.model.device import keep_freed_memory
 
 
@@ -31,13 +31,13 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     arguments = parser.parse_args()
     keep_freed_memory()
-    translator = load_translator(arguments.exported, overrides=arguments.overrides)
+    translator = Translator.load(arguments.exported, overrides=arguments.overrides)
     lines = arguments.file.read_text(encoding="utf-8").splitlines()
     batches = prepared(translator, lines)
     translators = {"exported": translator}
     for name, engine in (("run", "ctranslate2"), ("run in PyTorch", "torch")):
         overrides = [*arguments.overrides, f"decoding.engine={engine}"]
-        translators[name] = load_translator(arguments.run, overrides=overrides, device="cpu")
+        translators[name] = Translator.load(arguments.run, overrides=overrides, device="cpu")
     ratios: dict[str, list[float]] = {name: [] for name in translators}
     for _ in range(arguments.rounds):
         bare = timed_bare(translator, batches)

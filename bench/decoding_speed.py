@@ -28,7 +28,7 @@ from mt.config.loading import load_config, require_section
 from mt.data.splits import open_split
 from mt.decoding.ctranslate2_engine import count_cores, describe_unsupported
 from mt.decoding.load import StoredModel, require_ctranslate2
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import UserError, run_reporting_errors
 from mt.model.device import keep_freed_memory, select_device
 from mt.runs import CONFIG_FILE, Quantization, export_folder, read_exported, read_verified_export
@@ -70,10 +70,10 @@ def measure_decoding(
     """Time the translation of the first test split of a run, or else of `valid`.
 
     Each search is run with each of BATCH_SIZES, or with `decoding.batch_size` if `overrides` set
-    it, after a first batch as warm-up. Raises the errors of `load_translator`.
+    it, after a first batch as warm-up. Raises the errors of `Translator.load`.
     """
     keep_freed_memory()
-    translator = load_translator(run, overrides=overrides, device=device)
+    translator = Translator.load(run, overrides=overrides, device=device)
     is_set = any(override.startswith("decoding.batch_size=") for override in overrides)
     batch_sizes = (translator.decoding.sentences_at_once,) if is_set else BATCH_SIZES
     data = load_config(run / CONFIG_FILE).data
@@ -170,7 +170,7 @@ def time_translation(
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: count_cores()])
     repair = [f"decoding.{key}={value}" for key, value in NO_REPAIR.items()]
-    translator = load_translator(run, overrides=[*overrides, *repair], device=device)
+    translator = Translator.load(run, overrides=[*overrides, *repair], device=device)
     load_seconds = time.monotonic() - started_at
     data = load_config(run / CONFIG_FILE).data
     rates = time_lines(

@@ -240,6 +240,14 @@ def read_exported(folder: Path) -> Exported:
     return exported
 
 
+def is_export_of(folder: Path, weights: str) -> bool:
+    """Return True for an export of weights with a SHA-256, False for none and a damaged one."""
+    try:
+        return read_exported(folder).weights == weights
+    except (RunError, OSError):
+        return False
+
+
 def read_verified_export(
     folder: Path, run: "ModelRecord | None" = None, quantization: Quantization = "none"
 ) -> Exported:

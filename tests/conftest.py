@@ -163,10 +163,11 @@ def finished_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def exported_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the finished run as `mt export --to ctranslate2` writes it; for reading alone."""
-    from mt.export.export import ExportOptions, export_ctranslate2
+    from mt.export.export import ExportOptions
+    from tests.factories import export_run
 
     output = tmp_path_factory.mktemp("exports") / "ct2"
-    assert export_ctranslate2(finished_run, output, ExportOptions(device="cpu")).failure is None
+    assert export_run(finished_run, output, ExportOptions(device="cpu")).failure is None
     return output
 
 

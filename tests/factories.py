@@ -22,7 +22,8 @@ from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer, Vocabulary, read_models
 from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer
 from mt.decoding.load import FinishedRun, read_run
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
+from mt.export.export import ExportOptions, ExportResult, Proof, export_ctranslate2
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.initial_weights import load_initial_weights, read_initial_run
@@ -139,9 +140,20 @@ def model_of(run: FinishedRun) -> Transformer:
 def engine_translations(folder: Path, lines: list[str], overrides: Sequence[str] = ()) -> list[str]:
     """Translate with the engine of a run alone, which keeps repetition loops."""
     run = read_run(folder, overrides=overrides)
-    engine = load_translator(folder, overrides=overrides).engine
+    engine = Translator.load(folder, overrides=overrides).engine
     found = engine.translate_ids(run.tokenizer.encode_source(lines), run.config.decoding)
     return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
+
+
+def export_run(
+    run: Path,
+    output: Path,
+    options: ExportOptions,
+    export_model: Callable[..., ExportResult] = export_ctranslate2,
+) -> ExportResult:
+    """Export the model of a run folder as `mt export` does."""
+    proof = Proof.read(read_run(run), options)
+    return export_model(proof.run, output, proof, options)
 
 
 def check_initial_run(config: Config, run: Path) -> FinishedRun:

@@ -47,6 +47,7 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
+    from mt.decoding.load import read_run
     from mt.export import export as exports
     from mt.export.argos import SUFFIX, export_argos
     from mt.export.onnx import export_onnx
@@ -62,7 +63,9 @@ def export(
     export_model, usage = formats[to]
     limit = 0.0 if force else exports.MIN_IDENTICAL
     options = exports.ExportOptions(quantization, sample, device, limit)
-    result = export_model(run, folder, options)
+    search = {"search": "greedy"} if to == "onnx" else {}
+    proof = exports.Proof.read(read_run(run), options, **search)
+    result = export_model(proof.run, folder, proof, options)
     typer.echo(result.parity.as_text())
     if result.note:
         typer.echo(result.note)

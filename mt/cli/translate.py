@@ -1,6 +1,5 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
-import os
 import signal
 from functools import partial
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from mt.cli.options import (
 )
 from mt.documents.segments import Format
 from mt.errors import UserError, install_hint
+from mt.languages import base_language
 
 if TYPE_CHECKING:
     from mt.decoding.text_files import Form
@@ -95,9 +95,11 @@ def translate(
     In a document, everything but its text is kept byte for byte.
     """
     checked = decoding_only(overrides)
+    from mt.decoding.load import StoredModel
+    from mt.decoding.shards import chosen_shard
+    from mt.decoding.text_files import FileJob, translate_file, translate_shard
     from mt.documents.document import DocumentJob, find_format, translate_document
 
-    kind = format or find_format(file, run, checked)
     for_text = {
         "--json": json,
         "--n-best": n_best,
@@ -105,35 +107,32 @@ def translate(
         "--unbuffered": unbuffered,
         "--shard": shard,
     }
-    if kind != "text":
-        for name in (name for name, value in for_text.items() if value):
-            raise UserError(
-                f"`{name}` is for text, the format is {kind}; `--format text` reads lines"
-            )
     for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below is not None}
-    for name in (name for name, value in for_documents.items() if value and kind == "text"):
-        raise UserError(f"`{name}` is not for text; name the format with `--format`")
-    is_divided = shard is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1  # of torchrun
-    if kind != "text":
-        if is_divided:
-            raise UserError(
-                f"torchrun divides text, the format is {kind}; `--format text` reads lines"
-            )
-        document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, glossary)
-        translate_document(run, document, overrides=checked, device=device)
-        return
-    from mt.decoding.text_files import FileJob, translate_file, translate_shard
-
-    form: Form = "json" if json else "text" if n_best is None else "n-best"
-    look_ahead = 1 if unbuffered else None
-    job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, glossary)
-    if not is_divided:
-        translate_file(run, job, overrides=checked, device=device)
-        return
-    from mt.decoding.shards import Shard, chosen_shard
-
     with chosen_shard(shard) as part:
-        translate_shard(run, job, part or Shard(), overrides=checked, device=device)
+        model = StoredModel.read(run, checked)
+        language = base_language(model.config.direction.source)
+        kind = format or find_format(file, language)
+        if kind != "text":
+            for name in (name for name, value in for_text.items() if value):
+                raise UserError(
+                    f"`{name}` is for text, the format is {kind}; `--format text` reads lines"
+                )
+            if part is not None:
+                raise UserError(
+                    f"torchrun divides text, the format is {kind}; `--format text` reads lines"
+                )
+            document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, glossary)
+            translate_document(model, document, device=device)
+            return
+        for name in (name for name, value in for_documents.items() if value):
+            raise UserError(f"`{name}` is not for text; name the format with `--format`")
+        form: Form = "json" if json else "text" if n_best is None else "n-best"
+        look_ahead = 1 if unbuffered else None
+        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, glossary)
+        if part is None:
+            translate_file(model, job, device=device)
+        else:
+            translate_shard(model, job, part, device=device)
 
 
 def score(

@@ -118,7 +118,6 @@ def read_document(path: Path) -> Document:
         raise ConfigError(f"{path}: is a folder, a config was expected{hint}")
     try:
         text = read_bytes(path, limit=_LARGEST_CONFIG, error=ConfigError).decode("utf-8-sig")
-        document = _read_yaml(text, str(path))
     except FileNotFoundError:
         names = [file.name for file in path.parent.glob("*.yaml")]
         near = did_you_mean(path.name, names) or (
@@ -128,6 +127,8 @@ def read_document(path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: not valid UTF-8; convert it with iconv") from None
+    try:
+        document = _read_yaml(text, str(path))
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -30,7 +30,6 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
-    LineStatistics,
     ModelRecord,
     export_folder,
     read_verified_export,
@@ -92,9 +91,20 @@ class StoredModel:
             config = config.changed(decoding=config.decoding.changed(search="beam"))
         return cls(path, record, tokenizer, config, overrides)
 
-    def require_tag(self) -> None:
-        """Raise UserError if all training lines had tags and none is chosen."""
-        require_tag(self.config.tags_to_choose(), self.overrides, name=self.path)
+    def with_weights(self) -> "FinishedRun":
+        """Read the weights, verify their checksum, and return them with the other contents."""
+        record = self.record
+        weights = read_tensors(record.folder / WEIGHTS_FILE, record.sha256, record.listed_in)
+        contents = {field.name: getattr(self, field.name) for field in fields(StoredModel)}
+        return FinishedRun(**contents, weights=weights)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun(StoredModel):
+    """Contents of the folder of a run, with its weights."""
+
+    weights: dict[str, "Tensor"]
+    """Parameters by name, on the CPU."""
 
 
 def load_engine(stored: StoredModel, device: str) -> Engine:
@@ -165,45 +175,13 @@ def _open_export(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
-    """Contents of the folder of a run, with its weights."""
-
-    folder: Path
-    """Folder of the weights."""
-    config: Config
-    tokenizer: Tokenizer
-    weights: dict[str, "Tensor"]
-    """Parameters by name, on the CPU."""
-    weights_sha256: str
-    longest_source: int
-    """Tokens of the longest source that the model was trained on, including EOS."""
-    line_shape: LineStatistics | None = None
-    """Shape of the training sources; None if it is unknown."""
-
-
 def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     """Read the folder of a finished run and verify the checksums of its files.
 
     `overrides` are `decoding.KEY=VALUE`. Raises RunError for missing or damaged files, ConfigError
     for the config or the overrides.
     """
-    stored = StoredModel.read(run, overrides, finished=True)
-    return _read_weights(stored)
-
-
-def _read_weights(stored: StoredModel) -> FinishedRun:
-    record = stored.record
-    path = record.folder / WEIGHTS_FILE
-    return FinishedRun(
-        record.folder,
-        stored.config,
-        stored.tokenizer,
-        read_tensors(path, record.sha256, record.listed_in),
-        record.sha256,
-        stored.longest_source,
-        record.line_shape,
-    )
+    return StoredModel.read(run, overrides, finished=True).with_weights()
 
 
 def read_tensors(
@@ -243,8 +221,8 @@ def _add_adapter(finished: FinishedRun, run: Path) -> FinishedRun:
         base, tokenizer = facts["base"], facts["tokenizer"]
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise RunError(f"{path}: damaged ({error})") from error
-    if base != finished.weights_sha256:
-        raise RunError(f"{path}: was trained from another run than {finished.folder}")
+    if base != finished.record.sha256:
+        raise RunError(f"{path}: was trained from another run than {finished.path}")
     if tokenizer != finished.tokenizer.fingerprint:
         raise RunError(f"{path}: needs the tokenizer of its run; translate with {run}")
     return replace(finished, weights=merge_low_rank({**finished.weights, **learnt}, scale))
@@ -265,10 +243,10 @@ def _load_torch_engine(
     for member in members:
         if member.tokenizer.fingerprint != stored.tokenizer.fingerprint:
             raise RunError(
-                f"{member.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
+                f"{member.path}: `decoding.ensemble` needs the same tokenizer in all runs, this "
                 "one has another; train it with `tokenizer.from`"
             )
-    finished = _read_weights(stored)
+    finished = stored.with_weights()
     if decoding.adapter is not None:
         finished = _add_adapter(finished, decoding.adapter)
     if device.type == "cuda":
@@ -295,7 +273,7 @@ def build_engine(
             source_vocabulary=run.tokenizer.source_size,
             target_vocabulary=run.tokenizer.target_size,
         )
-        load_parameters(model, run.weights, str(run.folder / WEIGHTS_FILE))
+        load_parameters(model, run.weights, str(run.record.folder / WEIGHTS_FILE))
         if device.type == "cpu":
             lay_out_for_few_rows(model)
         models.append(model.to(device).eval().to(dtype))

@@ -64,17 +64,14 @@ class FileJob:
     """File with terms, see `mt.data.glossary.read_terms`."""
 
 
-def translate_file(
-    run: Path, job: FileJob, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> None:
+def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") -> None:
     """Translate a file, by default stdin, into another, by default stdout.
 
-    Only newline bytes end lines; the output is UTF-8. `overrides` are `decoding.KEY=VALUE`. Notes
-    on a line are logged with its number. Raises UserError for invalid files, device, run folder or
-    overrides before any work starts.
+    Only newline bytes end lines; the output is UTF-8. Notes on a line are logged with its number.
+    Raises UserError for invalid files, device or weights before any work starts.
     """
     lines, terms = _open_input(job), read_terms(job.glossary)
-    translator = load_for_files(run, overrides=overrides, device=device)
+    translator = load_for_files(model, device)
     translator.use_terms(terms)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
@@ -83,7 +80,7 @@ def translate_file(
 
 
 def translate_shard(
-    run: Path, job: FileJob, shard: Shard, *, overrides: Sequence[str] = (), device: str = "auto"
+    model: StoredModel, job: FileJob, shard: Shard, *, device: str = "auto"
 ) -> None:
     """Translate a part of a file as `translate_file` does; see `mt.decoding.shards`."""
     source, output = files_for_shards(job.input, job.output)
@@ -91,8 +88,7 @@ def translate_shard(
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
     terms = read_terms(job.glossary)
-    stored = StoredModel.read(run, overrides)
-    check_n_best(job.n_best, stored.config.decoding)
+    check_n_best(job.n_best, model.config.decoding)
     settings = {
         "command": "translate",
         "input": scan(source).sha256,
@@ -100,13 +96,13 @@ def translate_shard(
         "glossary": job.glossary and scan(job.glossary).sha256,
         "output": f"{job.form}, n-best {job.n_best}",
         "report": job.report and job.report.name,
-        **stored.settings,
+        **model.settings,
     }
-    windows = LineWindows(scan(source).lines, default_look_ahead(stored.config.decoding))
+    windows = LineWindows(scan(source).lines, default_look_ahead(model.config.decoding))
     files = (output, *filter(None, [job.report]))
 
     def load() -> ProduceWindows:
-        translator = load_stored_for_files(stored, device)
+        translator = load_for_files(model, device)
         translator.use_terms(terms)
 
         def produce(lines: range) -> Iterator[Window]:
@@ -149,19 +145,13 @@ def log_result(result: Result | None) -> None:
             _logger.info("%s", result.missing)
 
 
-def load_for_files(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
+def load_for_files(model: StoredModel, device: str) -> Translator:
     """Load a translator, and keep freed memory for the batches to come."""
-    return load_stored_for_files(StoredModel.read(run, overrides), device)
-
-
-def load_stored_for_files(stored: StoredModel, device: str) -> Translator:
-    """Load a translator as `load_for_files` does."""
-    stored.require_tag()
-    if not stored.record.is_of_export:  # an exported model needs no torch
+    if not model.record.is_of_export:  # an exported model needs no torch
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    return Translator.from_stored(stored, device)
+    return Translator.from_stored(model, device)
 
 
 def write_translations(

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, WordAligner, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
 from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
-from mt.decoding.load import StoredModel, load_engine
+from mt.decoding.load import StoredModel, load_engine, require_tag
 from mt.decoding.preparation import Preparation, PreparedLine, name_characters, pair_with_prefixes
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
 from mt.decoding.terms import Terms, report_terms
@@ -143,13 +143,12 @@ class Translator:
         Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
         an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
         """
-        stored = StoredModel.read(Path(path), overrides)
-        stored.require_tag()
-        return cls.from_stored(stored, device)
+        return cls.from_stored(StoredModel.read(Path(path), overrides), device)
 
     @classmethod
     def from_stored(cls, stored: StoredModel, device: str) -> "Translator":
-        """Load the engine of a model and return its translator."""
+        """Load the engine of a model and return its translator, as `load` does."""
+        require_tag(stored.config.tags_to_choose(), stored.overrides, name=stored.path)
         decoding = stored.config.decoding
         translator = cls(
             load_engine(stored, device),
@@ -263,6 +262,18 @@ class Translator:
                     of_line.append(Link(*use.places))
             links_by_line.append(tuple(sorted(of_line, key=lambda link: link.target)))
         return links_by_line
+
+    def stream_with_links(
+        self, lines: Sequence[str], has_links: Sequence[bool]
+    ) -> Iterator[tuple[Translation, Sequence[Link]]]:
+        """Yield the translation of each line, with the links of `find_links` where it has some."""
+        translations, is_linked = self.stream(lines), iter(has_links)
+        while window := [*islice(translations, self.look_ahead)]:
+            asked = [*islice(is_linked, len(window))]
+            links = iter(self.find_links([*compress(window, asked)]))
+            for translation, is_asked in zip(window, asked, strict=True):
+                of_line = next(links) if is_asked else None
+                yield translation, of_line or ()
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms
@@ -392,14 +403,6 @@ _LOOP_NOTE = (
     "the translation repeats itself; a search with `decoding.no_repeat_ngram` "
     f"{BLOCKED_NGRAM} found no better one"
 )
-
-
-def load_translator(
-    run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> Translator:
-    """Load a translator as `Translator.load` does, without requiring a tag."""
-    stored = StoredModel.read(run, overrides)
-    return Translator.from_stored(stored, device)
 
 
 def default_look_ahead(decoding: DecodingConfig) -> int:

@@ -3,17 +3,16 @@
 import codecs
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 
-from mt.config.loading import load_config
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
 from mt.data.glossary import read_terms
-from mt.decoding.alignment import Link
+from mt.decoding.load import StoredModel
 from mt.decoding.text_files import (
     load_for_files,
     open_output,
@@ -21,13 +20,12 @@ from mt.decoding.text_files import (
     report_line,
     stdin_chunks,
 )
-from mt.decoding.translator import Translation, Translator, log_notes
+from mt.decoding.translator import log_notes
 from mt.documents.gettext import read_po
 from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
 from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
 from mt.documents.segments import (
-    DocumentText,
     Format,
     Group,
     Item,
@@ -43,7 +41,6 @@ from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, require_file
 from mt.languages import base_language
-from mt.runs import CONFIG_FILE
 
 FORMATS: dict[Format, tuple[Reader, str]] = {
     "markdown": (read_markdown, ".md .markdown .mdown .mkd .mdx"),
@@ -73,11 +70,11 @@ _DECLARATION_BYTES = 4096
 _logger = logging.getLogger(__name__)
 
 
-def find_format(path: Path | None, run: Path, overrides: Sequence[str] = ()) -> Format:
+def find_format(path: Path | None, language: str) -> Format:
     """Return the format of a file by its suffix; `text` without one and for stdin.
 
-    The source language of the run's model is a suffix of text too, as in `test.en`. Raises
-    UserError for any other suffix.
+    The `language` of the sources, in its short form, is a suffix of text too, as in `test.en`.
+    Raises UserError for any other suffix.
     """
     if path is None:
         return "text"
@@ -85,8 +82,7 @@ def find_format(path: Path | None, run: Path, overrides: Sequence[str] = ()) -> 
     suffix = plain.suffix.lower()
     if suffix in {"", *SUFFIXES}:
         return SUFFIXES.get(suffix, "text")
-    language = load_config(run / CONFIG_FILE, overrides=overrides).direction.source
-    if base_language(suffix[1:]) == base_language(language):
+    if base_language(suffix[1:]) == language:
         return "text"
     raise UserError(
         f"{path}: unknown suffix {suffix}; known are {', '.join(SUFFIXES)} and .{language}; "
@@ -222,13 +218,11 @@ class DocumentJob:
                 raise UserError(f"`{name}` is for {meant}, the format is {self.format}")
 
 
-def translate_document(
-    run: Path, job: DocumentJob, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> None:
+def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "auto") -> None:
     """Translate the texts of a document, by default from stdin to stdout.
 
-    Notes on a text are logged with its number. Raises UserError for invalid files, device, run
-    folder or overrides, and DataError for a damaged document, before a text is translated.
+    Notes on a text are logged with its number. Raises UserError for invalid files, device or
+    weights, and DataError for a damaged document, before a text is translated.
     """
     job.check_options()
     inputs = [job.input and require_file(job.input), job.glossary]
@@ -241,7 +235,7 @@ def translate_document(
             break
     name = str(job.input or "stdin")
     document = read_document(bytes(content), job.format, name)
-    translator = load_for_files(run, overrides=overrides, device=device)
+    translator = load_for_files(model, device)
     translator.use_terms(terms)
     direction, below = translator.direction, job.fuzzy_below
     if below is not None:
@@ -264,7 +258,9 @@ def translate_document(
 
         def translate() -> Iterator[TranslatedLine]:
             nonlocal term_count
-            for translation, links in translate_texts(translator, texts, options):
+            lines = [text.text for text in texts]
+            has_links = [text.needs_links(options.target) for text in texts]
+            for translation, links in translator.stream_with_links(lines, has_links):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 term_count += len(translation.terms)
@@ -285,17 +281,3 @@ def translate_document(
             report.writelines(row.encode() for row in rows)
         if job.glossary and texts and not term_count:
             _logger.warning("%s: none of its source terms is in the texts", job.glossary)
-
-
-def translate_texts(
-    translator: Translator, texts: Sequence[DocumentText], options: Options
-) -> Iterator[tuple[Translation, Sequence[Link]]]:
-    """Yield the translation of each text, with links if it has tags."""
-    translations = translator.stream(text.text for text in texts)
-    has_links = iter([text.needs_links(options.target) for text in texts])
-    while window := [*islice(translations, translator.look_ahead)]:
-        linked = [*islice(has_links, len(window))]
-        links = iter(translator.find_links([*compress(window, linked)]))
-        for translation, needs_links in zip(window, linked, strict=True):
-            text_links = next(links) if needs_links else None
-            yield translation, text_links or ()

@@ -19,7 +19,7 @@ from mt.data.glossary import read_terms
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.decoding.load import require_tag
-from mt.decoding.translator import Translation, Translator, load_translator, log_notes
+from mt.decoding.translator import Translation, Translator, log_notes
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, require_same_lengths
 from mt.evaluation.run_info import (
@@ -242,7 +242,7 @@ def load_for_split(
     """Return the config, the split of `find_split`, and the model with the tags of the split."""
     config, split = find_split(run, split, overrides, job)
     overrides = [*config.tag_overrides(split), *overrides]
-    return config, split, load_translator(run, overrides=overrides, device=device)
+    return config, split, Translator.load(run, overrides=overrides, device=device)
 
 
 def with_texts(

@@ -13,9 +13,10 @@ from mt.config.data import TERM_TAGS
 from mt.data.normalization import list_rules, normalize_source
 from mt.data.sentencepiece_model import with_rules
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
+from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
 from mt.export import export as exports
-from mt.files import open_aside, read_json, replace_file, require_regular_file, write_json
+from mt.files import open_aside, read_json, replace_file, write_json
 from mt.languages import base_language, code_parts, language_name
 from mt.runs import EXPORTED_MODEL, exported_details
 
@@ -54,7 +55,9 @@ def find_code(language: str) -> str:
     return code
 
 
-def export_argos(run: Path, output: Path, options: exports.ExportOptions) -> exports.ExportResult:
+def export_argos(
+    run: FinishedRun, output: Path, proof: exports.Proof, options: exports.ExportOptions
+) -> exports.ExportResult:
     """Export a run to the package `output` with the export to CTranslate2 and its proof.
 
     The package is kept only if tokens and text of the sample are those of the run as well. It has
@@ -63,18 +66,16 @@ def export_argos(run: Path, output: Path, options: exports.ExportOptions) -> exp
     """
     if output.suffix != SUFFIX:
         raise UserError(f"{output}: name a file {SUFFIX}")
-    if options.sample:
-        require_regular_file(options.sample)
-    finished, _, sample = exports.begin_export(run, output, options)
-    data, tokenizer = finished.config.data, finished.tokenizer
+    exports.check_export_folder(output, options)
+    data, tokenizer = run.config.data, run.tokenizer
     codes = find_code(data.source_language), find_code(data.target_language)
     if codes[0] == codes[1]:
-        raise UserError(f"{run}: both languages are `{codes[0]}` for Argos Translate")
+        raise UserError(f"{run.path}: both languages are `{codes[0]}` for Argos Translate")
     if tags := {*tokenizer.source.tags, *tokenizer.target.tags} - {*TERM_TAGS}:
         raise UserError(f"Argos Translate cannot put {listed(sorted(tags)[:3])} before a line")
     with open_aside(output.with_suffix("")) as folder:
         exported, package = folder / "ctranslate2", folder / f"translate-{codes[0]}_{codes[1]}"
-        result = exports.export_ctranslate2(run, exported, options)
+        result = exports.export_ctranslate2(run, exported, proof, options)
         if result.failure is not None:
             return result
         model = package / "model"
@@ -99,7 +100,7 @@ def export_argos(run: Path, output: Path, options: exports.ExportOptions) -> exp
             "type": "translate",
         }
         write_json(package / "metadata.json", metadata)
-        translations, expected = _translate(package, exported, tokenizer, sample.lines)
+        translations, expected = _translate(package, exported, tokenizer, proof.lines)
         same = sum(map(str.__eq__, translations, expected))
         if same < exports.MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
@@ -108,8 +109,8 @@ def export_argos(run: Path, output: Path, options: exports.ExportOptions) -> exp
             for path in sorted(package.rglob("*")):
                 archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
     note = f"in Argos Translate: {same} of {len(expected)} lines as in its search by the run"
-    if sample.references is not None:
-        scores = exports.evaluate_sample(translations, sample.references, sample)
+    if proof.references is not None:
+        scores = proof.evaluate(translations, proof.references)
         note += f", BLEU {scores.bleu.value:.2f}, chrF2 {scores.chrf.value:.2f}"
     return replace(result, note=note)
 

@@ -7,29 +7,30 @@ that the loops of a weak model would end differently.
 
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mt.config import Config
-from mt.config.decoding import DecodingConfig
+from mt.config import Config, DecodingConfig
 from mt.config.loading import dump_config
 from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
-from mt.data.tokenizer import copy_tokenizer
+from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.engine import Engine, length_limit
 from mt.decoding.load import (
     FinishedRun,
+    StoredModel,
     build_engine,
+    load_engine,
     read_run,
     require_ctranslate2,
 )
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
 from mt.evaluation.scores import Evaluation, evaluate
@@ -50,15 +51,13 @@ from mt.runs import (
     EVALUATIONS_FOLDER,
     EXPORT_FILE,
     EXPORTED_MODEL,
-    MODEL_FILE,
     TOKENIZER_FOLDER,
     Exported,
     Quantization,
     export_folder,
     exported_details,
+    is_export_of,
     is_exported,
-    read_description,
-    read_exported,
     write_exported,
 )
 from mt.tables import align_columns
@@ -88,17 +87,6 @@ class ExportOptions:
     """Device of the run."""
     min_identical: float = MIN_IDENTICAL
     """Share of lines with equal translations; 0 keeps a quantization whatever it costs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParitySample:
-    """Lines for both models to translate."""
-
-    lines: tuple[str, ...]
-    references: tuple[str, ...] | None
-    target_language: str
-    bleu_tokenizer: str
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +162,124 @@ class Parity:
         return "\n".join(lines)
 
 
+SampleResult = tuple[list[str], ModelResult, str]
+"""Translations of a sample by one model, their scores, and the signature of BLEU."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Lines that a run and its exports translate by one plain search, and their comparison."""
+
+    run: FinishedRun
+    lines: tuple[str, ...]
+    references: tuple[str, ...] | None
+    origin: str
+    device: str = "auto"
+    """Device of the run."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of `decoding`, for both models."""
+
+    @classmethod
+    def read(cls, run: FinishedRun, options: ExportOptions, **search: Any) -> "Proof":
+        """Read the first lines of a text, or of the run's valid split, that are not blank.
+
+        Raises UserError if there is no line, or none with a reference to measure the cost of a
+        quantization.
+        """
+        file = options.sample
+        needs_references = options.quantization != "none" and options.min_identical
+        if file and needs_references:
+            raise UserError(
+                f"{file}: has no references to measure the cost of `{options.quantization}` with; "
+                "leave --sample out for the valid split, or add --force"
+            )
+        origin = "the valid split" if file is None else str(file)
+        hint = "give a text in the source language with --sample FILE"
+        hint += " and --force" if needs_references else ""
+        try:
+            if file is not None:
+                pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
+            else:
+                pairs = list(open_split(run.config.data, "valid").pairs())
+        except (DataError, OSError) as error:
+            raise UserError(f"{error}; {hint}") from error
+        limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
+        pairs = [pair for pair in pairs if pair.source.strip()][:limit]
+        if not pairs:
+            raise UserError(f"{origin}: has no line to translate; {hint}")
+        lines = tuple(pair.source for pair in pairs)
+        references = tuple(pair.target for pair in pairs) if file is None else None
+        return cls(run, lines, references, origin, options.device, search)
+
+    def translator(
+        self, engine: Engine, tokenizer: Tokenizer | None = None, **keys: Any
+    ) -> Translator:
+        """Return a translator with an engine: one search, in the direction of the valid split.
+
+        The tokenizer is by default that of the run; `keys` are further ones of `decoding`.
+        """
+        run, config = self.run, self.run.config
+        tags = {key: tag for key, tag in config.split_tags("valid").items() if tag}
+        decoding = config.decoding.changed(repair="off", **tags, **self.search, **keys)
+        return Translator(
+            engine,
+            tokenizer or run.tokenizer,
+            decoding,
+            longest_source=run.longest_source,
+            direction=config.changed(decoding=decoding).direction,
+            line_shape=run.record.line_shape,
+        )
+
+    @cached_property
+    def of_run(self) -> Translator:
+        """Translator with the weights of the run, in PyTorch."""
+        return self.translator(build_engine([self.run], select_device(self.device)))
+
+    @cached_property
+    def expected(self) -> SampleResult:
+        """Result of the run, the same for all of its exports.
+
+        Raises RunError if its weights are not those of its config.
+        """
+        return self.translate(self.of_run)
+
+    def translate(self, translator: Translator) -> SampleResult:
+        """Translate the lines and score the translations."""
+        started_at = time.perf_counter()
+        translations = translator.translate(self.lines)
+        seconds = time.perf_counter() - started_at
+        if self.references is None:
+            return translations, ModelResult(None, None, seconds), ""
+        scores = self.evaluate(translations, self.references)
+        result = ModelResult(scores.bleu.value, scores.chrf.value, seconds)
+        return translations, result, scores.bleu.signature
+
+    def evaluate(self, translations: Sequence[str], references: Sequence[str]) -> Evaluation:
+        """Score translations in the target language of the run."""
+        language = self.run.config.data.target_language
+        tokenizer = self.run.config.evaluation.bleu_tokenizer
+        return evaluate(translations, [references], target_language=language, tokenizer=tokenizer)
+
+    def compare(self, export: Translator, expected: SampleResult) -> Parity:
+        """Translate the lines with an export, and compare with the result of the run."""
+        of_run, run_result, signature = expected
+        of_export, export_result, _ = self.translate(export)
+        different = [
+            DifferentLine(source, one, other, self.evaluate([other], [one]).chrf.value)
+            for source, one, other in zip(self.lines, of_run, of_export, strict=True)
+            if one != other
+        ]
+        return Parity(
+            self.origin,
+            len(self.lines),
+            len(self.lines) - len(different),
+            run=run_result,
+            export=export_result,
+            signature=signature,
+            worst=tuple(sorted(different, key=lambda line: line.chrf)[:_SHOWN_DIFFERENCES]),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ExportResult:
     """Comparison of run and export."""
@@ -185,80 +291,84 @@ class ExportResult:
     """A further result in one line."""
 
 
-def export_ctranslate2(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+def export_ctranslate2(
+    run: FinishedRun, output: Path, proof: Proof, options: ExportOptions
+) -> ExportResult:
     """Export a run to the CTranslate2 model `output`.
 
     Both models translate the sample. Without quantization the export is kept only if the share
     `min_identical` of the translations is equal; with it, only if it costs at most MAX_BLEU_COST
     and MAX_CHRF_COST, or if `min_identical` is 0. An earlier export at `output` is replaced. Raises
-    UserError before anything is written if the run cannot be exported, `output` holds other files,
-    or there is no sample.
+    UserError before anything is written if the run cannot be exported, or `output` holds other
+    files.
     """
     require_ctranslate2()
     from mt.export.ctranslate2 import write_model
 
-    finished, of_run, sample = begin_export(run, output, options, is_replaced=True)
-    if reason := describe_unsupported(finished.config.decoding):
+    if reason := describe_unsupported(run.config.decoding):
         raise UserError(reason)
-    config, positions = finished.config, count_positions(finished)
-    quantization = options.quantization
+    check_export_folder(output, options, is_replaced=True)
+    positions, quantization, expected = count_positions(run), options.quantization, proof.expected
+    decoding = run.config.decoding.changed(quantization="none")
     with open_aside(output) as folder:
         write_model(
             folder,
-            config.model,
-            {name: tensor.numpy() for name, tensor in finished.weights.items()},
-            tokenizer=finished.tokenizer,
+            run.config.model,
+            {name: tensor.numpy() for name, tensor in run.weights.items()},
+            tokenizer=run.tokenizer,
             positions=positions,
             quantization=None if quantization == "none" else quantization,
         )
-        copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
-        write_text(folder / CONFIG_FILE, dump_config(config))
+        copy_tokenizer(run.path, folder / TOKENIZER_FOLDER)
+        write_text(folder / CONFIG_FILE, dump_config(run.config.changed(decoding=decoding)))
         exported = Exported(
             kind="ctranslate2",
             quantization=quantization,
-            longest_source=finished.longest_source,
+            longest_source=run.longest_source,
             positions=positions,
-            weights=finished.weights_sha256,
-            tokenizer=finished.tokenizer.fingerprint,
+            weights=run.record.sha256,
+            tokenizer=run.tokenizer.fingerprint,
             model=hash_file(folder / EXPORTED_MODEL),
             details={path.name: hash_file(path) for path in exported_details(folder)},
-            line_shape=finished.line_shape,
+            line_shape=run.record.line_shape,
         )
         write_exported(folder, exported)
-        engine = load_translator(folder).engine
-        parity = compare(of_run, translate_plainly(finished, engine), sample)
+        engine = load_engine(StoredModel.read(folder), "auto")
+        parity = proof.compare(proof.translator(engine), expected)
         failure = parity.why_not_kept(options)
         if failure is None:
-            write_exported(folder, replace(exported, parity=asdict(parity)))
             _check_earlier_export(output)  # others may have written there since
+            write_exported(folder, replace(exported, parity=asdict(parity)))
             put_in_place(folder, output)
     return ExportResult(parity, failure)
 
 
-def export_huggingface(run: Path, output: Path, options: ExportOptions) -> ExportResult:
+def export_huggingface(
+    run: FinishedRun, output: Path, proof: Proof, options: ExportOptions
+) -> ExportResult:
     """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
 
     The folder is read back as by `mt import`, without transformers, and translates the sample with
     the run's search settings. It is kept, with the comparison in parity.json, only if the
     translations are equal. Raises UserError before anything is written if the run cannot be
-    exported, `output` exists, or there is no sample.
+    exported, or `output` exists.
     """
-    finished, of_run, sample = begin_export(run, output, options)
-    decoding = finished.config.decoding
+    check_export_folder(output, options)
+    decoding = run.config.decoding
     if (decoding.ensemble or decoding.adapter) and (reason := describe_unsupported(decoding)):
         raise UserError(reason)
+    expected = proof.expected
     with open_aside(output) as temporary:
         folder, read_back = temporary / "model", temporary / "read_back"
-        if finished.config.model.positional == "fairseq":
-            write_m2m100(finished, folder)
+        if run.config.model.positional == "fairseq":
+            write_m2m100(run, folder)
             import_m2m100(folder, read_back)
         else:
-            write_marian(finished, folder)
+            write_marian(run, folder)
             import_marian(folder, read_back)
         exported = read_run(read_back)
         engine = build_engine([exported], select_device(options.device))
-        as_exported = replace(finished, tokenizer=exported.tokenizer)
-        parity = compare(of_run, translate_plainly(as_exported, engine), sample)
+        parity = proof.compare(proof.translator(engine, exported.tokenizer), expected)
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
@@ -266,59 +376,15 @@ def export_huggingface(run: Path, output: Path, options: ExportOptions) -> Expor
     return ExportResult(parity, failure)
 
 
-def begin_export(
-    run: Path, output: Path, options: ExportOptions, *, is_replaced: bool = False, **keys: Any
-) -> tuple[FinishedRun, Translator, ParitySample]:
-    """Read a run, and the lines of the proof: the first ones of a text, or of the valid split.
-
-    The translator is that of the run for the proof, with further `keys` of `decoding`. Blank lines
-    are skipped. Raises UserError if the run has not finished, there is no line, or none with a
-    reference to measure the cost of a quantization; and unless `output` is free, or with
-    `is_replaced` an earlier export, with or without its scores.
-    """
-    finished = read_run(run, overrides=["decoding.quantization=none"])
-    if not (parent := resolved(output).parent).is_dir():
-        raise UserError(f"{output}: there is no folder {parent} to write it into")
+def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bool = False) -> None:
+    """Raise UserError unless `output` is free, or with `is_replaced` an earlier export."""
     if not is_replaced and output.exists():
         raise RunError(f"{output}: exists already; name another --output")
     _check_earlier_export(output)
+    if not (parent := resolved(output).parent).is_dir():
+        raise UserError(f"{output}: there is no folder {parent} to write it into")
     if options.sample and resolved(options.sample).is_relative_to(resolved(output)):
         raise UserError(f"{options.sample}: is in {output}, which would be replaced")
-    limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
-    sample = _read_sample(finished, options, limit)
-    engine = build_engine([finished], select_device(options.device))
-    return finished, translate_plainly(finished, engine, **keys), sample
-
-
-def _read_sample(finished: FinishedRun, options: ExportOptions, limit: int) -> ParitySample:
-    """Return the first `limit` lines that are not blank."""
-    config, file = finished.config, options.sample
-    needs_references = options.quantization != "none" and options.min_identical
-    if file and needs_references:
-        raise UserError(
-            f"{file}: has no references to measure the cost of `{options.quantization}` with; "
-            "leave --sample out for the valid split, or add --force"
-        )
-    origin = "the valid split" if file is None else str(file)
-    hint = "give a text in the source language with --sample FILE"
-    hint += " and --force" if needs_references else ""
-    try:
-        if file is not None:
-            pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
-        else:
-            pairs = list(open_split(config.data, "valid").pairs())
-    except (DataError, OSError) as error:
-        raise UserError(f"{error}; {hint}") from error
-    pairs = [pair for pair in pairs if pair.source.strip()][:limit]
-    if not pairs:
-        raise UserError(f"{origin}: has no line to translate; {hint}")
-    return ParitySample(
-        tuple(pair.source for pair in pairs),
-        tuple(pair.target for pair in pairs) if file is None else None,
-        target_language=config.data.target_language,
-        bleu_tokenizer=config.evaluation.bleu_tokenizer,
-        origin=origin,
-    )
 
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
@@ -341,25 +407,31 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
     export is logged, never raised. All lines of the proof must be equal without a quantization,
     because the export then translates in place of the run.
     """
+    if training.export == "off":
+        return
     is_small = "int8" in (training.export, decoding.quantization)
-    quantizations: tuple[Quantization, ...] = ("none", "int8") if is_small else ("none",)
-    for quantization in quantizations if training.export != "off" else ():
-        folder = export_folder(run, quantization)
-        with suppress(RunError, OSError):
-            if read_exported(folder).weights == read_description(run / MODEL_FILE).weights:
-                continue
+    quantizations: list[Quantization] = ["none", "int8"] if is_small else ["none"]
+    try:
+        model = StoredModel.read(run, finished=True)
+        weights = model.record.sha256
+        missing = [q for q in quantizations if not is_export_of(export_folder(run, q), weights)]
+        if not missing:
+            return
         if reason := _why_not_exported(training, decoding):
             _logger.info("%s: no export to CTranslate2: %s", run, reason)
             return
-        _logger.info("%s: exporting to CTranslate2, which translates faster on a CPU", folder)
-        options = ExportOptions(quantization, device="cpu", min_identical=1.0)
-        try:
-            result = export_ctranslate2(run, folder, options)
-        except (UserError, OSError, RuntimeError, ValueError) as error:
-            _logger.warning("%s: not exported: %s", folder, error)
-            continue
-        if result.failure:
-            _logger.warning("%s: not exported: %s", folder, result.failure)
+        # The run translates the lines once, as many as the last quantization needs.
+        options = ExportOptions(missing[-1], device="cpu", min_identical=1.0)
+        proof = Proof.read(model.with_weights(), options)
+        for quantization in missing:
+            folder = export_folder(run, quantization)
+            _logger.info("%s: exporting to CTranslate2, which translates faster on a CPU", folder)
+            options = replace(options, quantization=quantization)
+            result = export_ctranslate2(proof.run, folder, proof, options)
+            if result.failure:
+                _logger.warning("%s: not exported: %s", folder, result.failure)
+    except (UserError, OSError, RuntimeError, ValueError) as error:
+        _logger.warning("%s: not exported: %s", run, error)
 
 
 def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:
@@ -388,66 +460,9 @@ def _check_earlier_export(output: Path) -> None:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")
 
 
-def count_positions(finished: FinishedRun) -> int:
+def count_positions(run: FinishedRun) -> int:
     """Return the length of the longest sequence that an exported model supports."""
-    if finished.config.model.positional == "learned":
-        return finished.config.model.max_positions
-    source = finished.longest_source
-    return max(_MIN_POSITIONS, 2 * source, 2 * length_limit(source, finished.config.decoding))
-
-
-def translate_plainly(finished: FinishedRun, engine: Engine, **keys: Any) -> Translator:
-    """Return a translator for the proof: one search, between the languages of the valid split.
-
-    `keys` are further ones of `decoding`.
-    """
-    config = finished.config
-    tags = {key: tag for key, tag in config.split_tags("valid").items() if tag}
-    decoding = config.decoding.changed(repair="off", **tags, **keys)
-    return Translator(
-        engine,
-        finished.tokenizer,
-        decoding,
-        longest_source=finished.longest_source,
-        direction=config.changed(decoding=decoding).direction,
-        line_shape=finished.line_shape,
-    )
-
-
-def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity:
-    """Translate a sample with both models and compare the translations."""
-    of_run, run_result, signature = _translate(run, sample)
-    of_export, export_result, _ = _translate(export, sample)
-    different = [
-        DifferentLine(source, one, other, evaluate_sample([other], [one], sample).chrf.value)
-        for source, one, other in zip(sample.lines, of_run, of_export, strict=True)
-        if one != other
-    ]
-    return Parity(
-        sample.origin,
-        len(sample.lines),
-        len(sample.lines) - len(different),
-        run=run_result,
-        export=export_result,
-        signature=signature,
-        worst=tuple(sorted(different, key=lambda line: line.chrf)[:_SHOWN_DIFFERENCES]),
-    )
-
-
-def _translate(translator: Translator, sample: ParitySample) -> tuple[list[str], ModelResult, str]:
-    started_at = time.perf_counter()
-    translations = translator.translate(sample.lines)
-    seconds = time.perf_counter() - started_at
-    if sample.references is None:
-        return translations, ModelResult(None, None, seconds), ""
-    scores = evaluate_sample(translations, sample.references, sample)
-    result = ModelResult(scores.bleu.value, scores.chrf.value, seconds)
-    return translations, result, scores.bleu.signature
-
-
-def evaluate_sample(
-    translations: Sequence[str], references: Sequence[str], sample: ParitySample
-) -> Evaluation:
-    """Score translations of a sample in its target language."""
-    language, tokenizer = sample.target_language, sample.bleu_tokenizer
-    return evaluate(translations, [references], target_language=language, tokenizer=tokenizer)
+    if run.config.model.positional == "learned":
+        return run.config.model.max_positions
+    source = run.longest_source
+    return max(_MIN_POSITIONS, 2 * source, 2 * length_limit(source, run.config.decoding))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
-from mt.decoding.load import build_engine
+from mt.decoding.load import FinishedRun, build_engine
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import UserError, install_hint
 from mt.export import export as exports
@@ -39,26 +39,28 @@ MAX_BYTES = 2**31  # of a protocol buffers message, and so of an ONNX file
 _INPUTS = ["last_ids", "source", "memory_keys", "memory_values", "past_keys", "past_values"]
 
 
-def export_onnx(run: Path, output: Path, options: exports.ExportOptions) -> exports.ExportResult:
+def export_onnx(
+    run: FinishedRun, output: Path, proof: exports.Proof, options: exports.ExportOptions
+) -> exports.ExportResult:
     """Export a run to the folder `output` in float32, or with weights in dynamic int8.
 
-    The run and onnxruntime on the CPU translate the sample by greedy search. The folder is kept as
-    by `export_ctranslate2`, but its lines are equal if their tokens are. Raises UserError before
-    anything is written where that raises it, or a package is missing.
+    The run and onnxruntime on the CPU translate the lines of a proof by greedy search. The folder
+    is kept as by `export_ctranslate2`, but its lines are equal if their tokens are. Raises
+    UserError before anything is written where that raises it, or a package is missing.
     """
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise UserError(f"--to onnx needs {' and '.join(missing)}: {install_hint('onnx')}")
     quantization = options.quantization
     if quantization not in ("none", "int8"):
         raise UserError(f"`--quantization {quantization}`: --to onnx has only `int8`")
-    finished, of_run, sample = exports.begin_export(run, output, options, search="greedy")
-    if reason := describe_unsupported(finished.config.decoding):
+    exports.check_export_folder(output, options)
+    if reason := describe_unsupported(run.config.decoding):
         raise UserError(reason)
-    size = sum(tensor.nbytes for tensor in finished.weights.values())
+    size = sum(tensor.nbytes for tensor in run.weights.values())
     if size >= MAX_BYTES:
-        raise UserError(f"{run}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
-    positions = exports.count_positions(finished)
-    config, tokenizer = finished.config, finished.tokenizer
+        raise UserError(f"{run.path}: {size:,} bytes of weights; an ONNX file has less than 2 GiB")
+    positions, expected = exports.count_positions(run), proof.expected
+    config, tokenizer = run.config, run.tokenizer
     metadata = {  # enough for the search of another program
         "source_language": config.data.source_language,
         "target_language": config.data.target_language,
@@ -66,33 +68,34 @@ def export_onnx(run: Path, output: Path, options: exports.ExportOptions) -> expo
         "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
         "source_tags": tokenizer.source.tags,
         "target_tags": tokenizer.target.tags,
-        "longest_source": finished.longest_source,
+        "longest_source": run.longest_source,
         "positions": positions,
         "max_length_ratio": config.decoding.max_length_ratio,
         "max_length_extra": config.decoding.max_length_extra,
-        "weights": finished.weights_sha256,
+        "weights": run.record.sha256,
     }
     with open_aside(output) as folder:
         logging.disable(logging.WARNING)  # exporter and quantizer warn about their own code
         try:
             with warnings.catch_warnings(action="ignore"):
-                model = build_engine([finished], torch.device("cpu")).model
+                model = build_engine([run], torch.device("cpu")).model
                 note = write_graphs(folder, model, positions, quantization)
         finally:
             logging.disable(logging.NOTSET)
         in_onnx = cast(Transformer, _OnnxModel(folder, positions))
         engine = TorchEngine(in_onnx, torch.device("cpu"))
         # Activations in int8 have one scale for a batch, so that a line would depend on the others.
-        alone = {} if quantization == "none" else {"batch_size": 1}
-        exported = exports.translate_plainly(finished, engine, search="greedy", **alone)
-        parity = exports.compare(of_run, exported, sample)
+        alone: dict[str, Any] = {} if quantization == "none" else {"batch_size": 1}
+        exported = proof.translator(engine, **alone)
+        parity = proof.compare(exported, expected)
         if quantization == "none":
-            pairs = zip(of_run.stream(sample.lines), exported.stream(sample.lines), strict=True)
+            streams = proof.of_run.stream(proof.lines), exported.stream(proof.lines)
+            pairs = zip(*streams, strict=True)
             same = sum(one.alternatives[0].ids == other.alternatives[0].ids for one, other in pairs)
             parity = replace(parity, identical=same)
         failure = parity.why_not_kept(options)
         if failure is None:
-            copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
+            copy_tokenizer(run.path, folder / TOKENIZER_FOLDER)
             write_json(folder / exports.PARITY_FILE, asdict(parity))
             write_json(folder / METADATA_FILE, metadata)
             put_in_place(folder, output, is_new=True)

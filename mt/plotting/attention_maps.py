@@ -22,7 +22,7 @@ from mt.config.decoding import PYTORCH_ONLY
 from mt.config.loading import load_config
 from mt.decoding.text_files import open_output
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import UserError, escape_line, install_hint
 from mt.files import check_output
 from mt.model.hooks import record_attention
@@ -69,7 +69,7 @@ def plot_attention(
 
     That of the cross-attention is `output`, those before it have -encoder and -decoder before the
     suffix. `overrides` are `decoding.KEY=VALUE`. Raises UserError for a blank or too long sentence,
-    and the errors of `load_translator`.
+    and the errors of `Translator.load`.
     """
     pictures = {
         name: output.with_name(f"{output.stem}-{name}{output.suffix}")
@@ -78,7 +78,7 @@ def plot_attention(
     pictures["cross"] = output
     for picture in pictures.values():
         check_picture(picture)
-    translator = load_translator(run, overrides=[*overrides, *PYTORCH_ONLY], device="cpu")
+    translator = Translator.load(run, overrides=[*overrides, *PYTORCH_ONLY], device="cpu")
     data = load_config(run / CONFIG_FILE).data
     languages = data.source_language, data.target_language
     for maps in compute_maps(translator, sentence, languages=languages):

@@ -186,7 +186,7 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     # A resumed run has weights of its own; the initial ones may be gone.
     if training.init_from is not None and not resuming:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
-        initial = run.weights_sha256
+        initial = run.record.sha256
     folder.record_corpora(read.checksums, initial_weights=initial)
     tokenizer = provide_tokenizer(
         config.tokenizer.changed(tags=tags),

@@ -106,8 +106,8 @@ def load_initial_weights(
             starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
             ids = torch.tensor([index for row in rows[side] for index in row.ids])
             weights[name] = F.embedding_bag(ids, weights[name], starts, mode="mean")
-    load_parameters(model, weights, str(run.folder))
-    origin = f"begins with the weights of {run.folder}"
+    load_parameters(model, weights, str(run.path))
+    origin = f"begins with the weights of {run.path}"
     counts = {}
     for side, mapped in rows.items():
         new_tokens = [row.token for row in mapped if row.is_new]

@@ -13,8 +13,9 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
 from mt.decoding.shards import Record, Shard, run_shard
 from mt.errors import DataError, UserError
-from mt.export.export import ExportOptions, export_ctranslate2
+from mt.export.export import ExportOptions
 from mt.runs import ModelRecord, read_exported
+from tests.factories import export_run
 
 SAMPLE = ["decoding.search=sample"]
 LINES = ["one two three four", "nine eight", "five five five five", "four", "six one"]
@@ -220,7 +221,7 @@ def test_file_names_follow_from_the_text(
 def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     exported = tmp_path / "exported"
-    export_ctranslate2(finished_run, exported, ExportOptions())
+    export_run(finished_run, exported, ExportOptions())
     # Greedy, because the engines block the repetitions of a weak model differently.
     greedy = ["decoding.search=greedy"]
     of_run, of_export = (

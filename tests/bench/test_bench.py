@@ -17,7 +17,8 @@ import pytest
 from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError
-from mt.export.export import ExportOptions, export_ctranslate2
+from mt.export.export import ExportOptions
+from tests.factories import export_run
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -76,7 +77,7 @@ def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
     run, text = tmp_path / "run", tmp_path / "text.en"
     shutil.copytree(finished_run, run)
     exported = run / "ctranslate2"
-    assert export_ctranslate2(run, exported, ExportOptions(device="cpu")).failure is None
+    assert export_run(run, exported, ExportOptions(device="cpu")).failure is None
     text.write_text("one two three\nfour five\n" * 9, encoding="utf-8")
     *rounds, of_exported, of_run, of_torch = script.run(
         "decoding", run, exported, text, "--rounds", 2

@@ -95,7 +95,9 @@ def test_json_and_unbuffered_translations_are_the_same(
     assert [record["text"] for record in records] == clean
 
 
-def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -> None:
+def test_options_of_translate_make_a_job(
+    finished_run: Path, program: Program, recorded: Recorded
+) -> None:
     calls = recorded("mt.decoding.text_files.translate_file")
     chosen = ["--set", "decoding.beam=2", "--device", "cpu"]
     for arguments, job in {
@@ -111,15 +113,16 @@ def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -
             form="json", n_best=3, prefixes=Path("p")
         ),
     }.items():
-        assert program("translate", "r", *arguments) == (0, "", "")
-        named: dict[str, Any] = {"overrides": (), "device": "auto"}
-        if "cpu" in arguments:
-            named |= {"overrides": ["decoding.beam=2"], "device": "cpu"}
-        assert calls.pop() == ((Path("r"), job), named)
+        assert program("translate", finished_run, *arguments) == (0, "", "")
+        (model, given), named = calls.pop()
+        is_set = "cpu" in arguments
+        assert (model.path, given) == (finished_run, job)
+        assert model.overrides == (["decoding.beam=2"] if is_set else ())
+        assert named == {"device": "cpu" if is_set else "auto"}
 
 
 def test_documents_make_a_job_of_their_own(
-    program: Program, recorded: Recorded, refused: Callable[..., str]
+    finished_run: Path, program: Program, recorded: Recorded, refused: Callable[..., str]
 ) -> None:
     calls = recorded("mt.documents.document.translate_document")
     for arguments, job in {
@@ -129,15 +132,16 @@ def test_documents_make_a_job_of_their_own(
             Path("a.tsv"), None, "tsv", Path("rows"), "2"
         ),
     }.items():
-        assert program("translate", "r", *arguments) == (0, "", "")
-        assert calls.pop() == ((Path("r"), job), {"overrides": (), "device": "auto"})
+        assert program("translate", finished_run, *arguments) == (0, "", "")
+        (model, given), named = calls.pop()
+        assert (model.path, given, named) == (finished_run, job, {"device": "auto"})
     for option in (["--json"], ["--n-best", "2"], ["--prefixes", "p"], ["--unbuffered"]):
         message = f"`{option[0]}` is for text, the format is srt; `--format text` reads lines"
-        assert refused("translate", "r", "a.srt", *option) == message
-    assert "`--column` is not for text" in refused("translate", "r", "a", "--column", "1")
+        assert refused("translate", finished_run, "a.srt", *option) == message
+    assert "`--column` is not for text" in refused("translate", finished_run, "a", "--column", "1")
     lines = recorded("mt.decoding.text_files.translate_file")
-    assert program("translate", "r", "a.md", "--format", "text") == (0, "", "")
-    assert lines.pop()[0] == (Path("r"), FileJob(Path("a.md")))
+    assert program("translate", finished_run, "a.md", "--format", "text") == (0, "", "")
+    assert lines.pop()[0][1] == FileJob(Path("a.md"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mt.config.loading import load_config
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.training.trainer import train
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ TIE = 1e-5
 
 def differing_lines(run: Path, lines: list[str]) -> set[int]:
     """Return the lines with other translations in other batches; raise unless they are ties."""
-    translator = load_translator(run, overrides=[], device="cpu")
+    translator = Translator.load(run, overrides=[], device="cpu")
     sources = translator.tokenizer.encode_source(lines)
     sources = [each for each in sources if len(each) <= translator.longest_source]
     orders = [(size, [*range(len(sources))]) for size in (1, 7, 64)]

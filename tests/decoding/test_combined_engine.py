@@ -12,7 +12,7 @@ import pytest
 from mt.config import DecodingConfig
 from mt.decoding.ctranslate2_engine import CombinedEngine, CTranslate2Engine
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.runs import EXPORT_FOLDER
 from tests.decoding.test_ctranslate2_engine import sources
@@ -23,7 +23,7 @@ LINES = ["one two three", "", "four 17", "five six seven eight nine", "two two",
 
 def load(run: Path, engine: str = "auto", **keys: object) -> Translator:
     overrides = [f"decoding.engine={engine}", *(f"decoding.{key}={keys[key]}" for key in keys)]
-    return load_translator(run, overrides=overrides, device="cpu")
+    return Translator.load(run, overrides=overrides, device="cpu")
 
 
 @pytest.fixture

@@ -113,14 +113,15 @@ def test_reports_have_the_confidence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     engine = Answers({"{n} abc": "c" * 10, "ab": "xy"})
     translator = build_translator(engine, longest=200, language="de", repair="off")
     translator.calibration = calibration()
-    monkeypatch.setattr("mt.decoding.text_files.load_for_files", lambda *_, **__: translator)
+    monkeypatch.setattr("mt.decoding.text_files.load_for_files", lambda *_: translator)
+    model: Any = None
     source, output, report = (tmp_path / name for name in ("in.txt", "out.txt", "report.tsv"))
     source.write_text("{n} abc\nab\n")
-    translate_file(tmp_path, FileJob(source, output, report=report))
+    translate_file(model, FileJob(source, output, report=report))
     first, second = report.read_text().splitlines()
     assert first == "1\taltered\tnot in the translation: `{n}`\t55"
     assert second == "2\tok\t\t67"
-    translate_file(tmp_path, FileJob(source, output, form="json"))
+    translate_file(model, FileJob(source, output, form="json"))
     records = [json.loads(line) for line in output.read_text().splitlines()]
     assert [record["status"] for record in records] == ["altered", "ok"]
     assert [record["confidence"] for record in records] == pytest.approx([54.545, 66.667], abs=1e-3)

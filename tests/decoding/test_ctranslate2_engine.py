@@ -14,7 +14,7 @@ from mt.decoding.engine import Hypothesis, length_limit
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.preparation import encode_prefixes
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.export.ctranslate2 import write_model
 from mt.special_ids import EOS, PAD
@@ -146,7 +146,7 @@ def test_padding_is_never_generated(finished_run: Path, tmp_path: Path) -> None:
     run = read_run(finished_run)
     weights = {name: tensor.numpy().copy() for name, tensor in run.weights.items()}
     embedding = weights["target_embedding.weight"]
-    [usual] = load_translator(finished_run).engine.translate_ids(sources(1), DECODING)
+    [usual] = Translator.load(finished_run).engine.translate_ids(sources(1), DECODING)
     embedding[PAD] = 1.2 * embedding[usual.ids[0]]
     engine = written(run, weights, tmp_path, 200)
     loose = engine.translator.translate_batch(
@@ -197,7 +197,7 @@ def test_unsupported_decoding_is_an_error(
         exported.engine.translate_ids(sources(2), DECODING.model_copy(update=keys))
     overrides = [f"decoding.{key}={value}".replace("'", "") for key, value in keys.items()]
     with pytest.raises(UserError, match=message):
-        load_translator(exported_run, overrides=overrides)
+        Translator.load(exported_run, overrides=overrides)
 
 
 def test_damaged_or_foreign_export_is_an_error(exported_run: Path, tmp_path: Path) -> None:
@@ -208,13 +208,13 @@ def test_damaged_or_foreign_export_is_an_error(exported_run: Path, tmp_path: Pat
     content[-100] ^= 1
     model.write_bytes(content)
     with pytest.raises(RunError, match=r"model\.bin: damaged"):
-        load_translator(broken)
+        Translator.load(broken)
     model.unlink()
     with pytest.raises(RunError, match=r"model\.bin: missing"):
-        load_translator(broken)
+        Translator.load(broken)
     (broken / "export.json").write_text('{"format": 99}')
     with pytest.raises(RunError):
-        load_translator(broken)
+        Translator.load(broken)
 
 
 def test_export_translates_and_scores_without_torch(exported_run: Path, tmp_path: Path) -> None:
@@ -222,9 +222,10 @@ def test_export_translates_and_scores_without_torch(exported_run: Path, tmp_path
     text.write_text("one two\n\nthree\n")
     code = (
         "import sys; from pathlib import Path; run, text = map(Path, sys.argv[1:]);"
+        "from mt.decoding.load import StoredModel;"
         "from mt.decoding.text_files import FileJob, translate_file;"
         "from mt.decoding.scoring import score_files;"
-        "translate_file(run, FileJob(text, form='json'));"
+        "translate_file(StoredModel.read(run), FileJob(text, form='json'));"
         "print(len(list(score_files(run, sources=text, targets=text))));"
         "print(sorted({'torch', 'datasets', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )

@@ -12,7 +12,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.scoring import Scorer
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import ConfigError, RunError
 from mt.files import hash_file
 from mt.model.transformer import Transformer
@@ -47,7 +47,7 @@ def saved_weights_are_loaded(run: Path, model: Transformer) -> bool:
 
 def test_loaded_run_has_the_saved_weights_and_settings(run: Path) -> None:
     describe(run, longest_source=16)
-    translator = load_translator(run, overrides=["decoding.beam=1"], device="cpu")
+    translator = Translator.load(run, overrides=["decoding.beam=1"], device="cpu")
     assert translator.longest_source == 16
     assert (translator.decoding.beam, translator.decoding.max_length_extra) == (1, 10)
     assert isinstance(translator.engine, TorchEngine)
@@ -57,7 +57,7 @@ def test_loaded_run_has_the_saved_weights_and_settings(run: Path) -> None:
 
 def test_run_translates_in_bf16_and_scores_in_fp32_by_default(run: Path) -> None:
     overrides = ["decoding.precision=bf16"]
-    translator = load_translator(run, overrides=overrides, device="cpu")
+    translator = Translator.load(run, overrides=overrides, device="cpu")
     assert isinstance(translator.engine, TorchEngine)
     assert {each.dtype for each in translator.engine.model.parameters()} == {torch.bfloat16}
     assert [bool(text) for text in translator.translate(LINES)] == [True, False, True]
@@ -78,14 +78,14 @@ def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path
     }
     save_file(changed, weights_of(other))
     describe(other, weights=hash_file(weights_of(other)))
-    both = load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
+    both = Translator.load(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
     assert isinstance(both.engine, TorchEngine)
     assert all(map(saved_weights_are_loaded, (run, other), both.engine.models))
-    swapped = load_translator(other, overrides=[f"decoding.ensemble=[{run}]"])
+    swapped = Translator.load(other, overrides=[f"decoding.ensemble=[{run}]"])
     assert both.translate(LINES) == swapped.translate(LINES)
     scores = [
         [each.score for each in translator.stream(LINES)]
-        for translator in (both, load_translator(run), load_translator(other))
+        for translator in (both, Translator.load(run), Translator.load(other))
     ]
     assert scores[0] != scores[1] != scores[2] != scores[0]
 
@@ -102,7 +102,7 @@ def test_ensemble_with_another_tokenizer_is_an_error(run: Path, tmp_path: Path) 
     describe(other, tokenizer=tokenizer.fingerprint)
     message = f"^{other}: `decoding.ensemble` needs the same tokenizer"
     with pytest.raises(RunError, match=message):
-        load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
+        Translator.load(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
 
 
 def flip_a_bit(run: Path) -> None:
@@ -141,7 +141,7 @@ def change_shape(run: Path) -> None:
 def test_each_damage_is_one_clear_error(run: Path, damage: Any, message: str) -> None:
     damage(run)
     with pytest.raises(RunError, match=message) as caught:
-        load_translator(run, device="cpu")
+        Translator.load(run, device="cpu")
     assert str(run) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -154,12 +154,12 @@ def test_unfinished_run_is_loaded_with_its_best_checkpoint(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Validation, "metric", lambda *_: -next(losses))
         train_with(tiny_recipe, run, *settings, "average=off", "keep_last=3")
-    final = load_translator(run, device="cpu")
+    final = Translator.load(run, device="cpu")
     final_weights = weights_of(run).read_bytes()
     for name in ("model.json", "model.safetensors"):
         (run / name).unlink()
     caplog.clear()
-    translator = load_translator(run, device="cpu")
+    translator = Translator.load(run, device="cpu")
     best = run / "checkpoints" / "update-000000004"
     assert caplog.messages == [
         f"{run}: the training has not finished; using its best checkpoint, {best}"
@@ -178,13 +178,13 @@ def test_unfinished_run_is_loaded_with_its_best_checkpoint(
 
 def test_missing_run_folder_names_the_nearest(run: Path) -> None:
     with pytest.raises(RunError, match="no such run folder; did you mean `toy`"):
-        load_translator(run.parent / "toys")
+        Translator.load(run.parent / "toys")
     with pytest.raises(RunError):
-        load_translator(run / "config.yaml")
+        Translator.load(run / "config.yaml")
 
 
 def test_only_decoding_can_be_overridden(run: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.heads"):
-        load_translator(run, overrides=["model.heads=4"])
+        Translator.load(run, overrides=["model.heads=4"])
     with pytest.raises(ConfigError, match=r"decoding\.bean"):
-        load_translator(run, overrides=["decoding.bean=4"])
+        Translator.load(run, overrides=["decoding.bean=4"])

@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 
 from mt.decoding.sampling import UTILITIES, Utility, compute_expected_utilities
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import UserError
 
 TEXTS = ["a man sleeps", "the man sleeps", "a man is sleeping", "a man sleeps", "two dogs", ""]
@@ -31,9 +31,9 @@ def test_expected_utility_is_the_mean_over_all_pairs(utility: Utility) -> None:
 def test_run_translates_by_the_highest_expected_utility(search: str, finished_run: Path) -> None:
     lines, prefixes = ["one two three", "four", ""], ["", "two", ""]
     overrides = [f"decoding.search={search}", "decoding.beam=16", "decoding.repair=off"]
-    plain = load_translator(finished_run, overrides=overrides, device="cpu")
+    plain = Translator.load(finished_run, overrides=overrides, device="cpu")
     overrides += ["decoding.mbr=chrf"]
-    chosen = load_translator(finished_run, overrides=overrides, device="cpu")
+    chosen = Translator.load(finished_run, overrides=overrides, device="cpu")
     candidates = plain.stream(lines, prefixes=prefixes, n_best=16)
     found = chosen.stream(lines, prefixes=prefixes, n_best=2)
     for of_line, translation, prefix in zip(candidates, found, prefixes, strict=True):
@@ -51,4 +51,4 @@ def test_too_few_candidates_are_an_error(finished_run: Path) -> None:
     for search in ("greedy", "beam"):
         overrides = ["decoding.mbr=bleu", f"decoding.search={search}"]
         with pytest.raises(UserError):
-            load_translator(finished_run, overrides=overrides, device="cpu")
+            Translator.load(finished_run, overrides=overrides, device="cpu")

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails, TranslatedPart
+from mt.decoding.load import StoredModel
 from mt.decoding.text_files import (
     FileJob,
     as_json,
@@ -36,7 +37,7 @@ def test_stdin_to_stdout_answers_every_line_and_logs_notes(
 ) -> None:
     odd = "\ufeffone two\r\n\n \n".encode() + b"six \xff\n" + "a\u2028b\u0085c\x0b\rd".encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(odd)))
-    translate_file(finished_run, FileJob(), device="cpu")
+    translate_file(StoredModel.read(finished_run), FileJob(), device="cpu")
     out, err = capsysbinary.readouterr()
     lines = out.decode("utf-8").split("\n")
     wanted = original.translate(["one two", "", " ", "six \ufffd", "a\u2028b\u0085c\x0b\rd"])
@@ -53,7 +54,9 @@ def test_file_to_file_with_a_report(
     source.write_bytes(b"one two three\n" * 3 + b"one two six\xff" * 20 + b"\n\nlast")
     output.write_text("old\n")
     report.write_text("old\n")
-    translate_file(finished_run, FileJob(source, output, report=report), device="cpu")
+    translate_file(
+        StoredModel.read(finished_run), FileJob(source, output, report=report), device="cpu"
+    )
     lines = output.read_bytes().decode("utf-8").split("\n")
     assert len(lines) == 7
     assert lines[0] == lines[1] == lines[2] != ""
@@ -109,31 +112,33 @@ def test_failure_keeps_the_old_files_and_leaves_no_others(
         path.write_text("one\n")
     n_best = FileJob(job.input, job.output, "n-best", 2, job.report)
     with pytest.raises(UserError):
-        translate_file(finished_run, n_best, overrides=["decoding.search=greedy"], device="cpu")
+        greedy = StoredModel.read(finished_run, ["decoding.search=greedy"])
+        translate_file(greedy, n_best, device="cpu")
 
     def fail(*_: object, **__: object) -> NoReturn:
         raise UserError("the model's output is not finite")
 
     monkeypatch.setattr("mt.decoding.torch_engine.TorchEngine.n_best_ids", fail)
     with pytest.raises(UserError):
-        translate_file(finished_run, job, device="cpu")
+        translate_file(StoredModel.read(finished_run), job, device="cpu")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ("in", "out", "report"), "one\n"
     )
 
 
 def test_files_are_checked_before_the_model_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_early(*_: object, **__: object) -> NoReturn:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr("mt.decoding.translator.Translator.load", too_early)
+    monkeypatch.setattr("mt.decoding.translator.load_engine", too_early)
+    model = StoredModel.read(finished_run)
     there, out, deep = tmp_path / "text.en", tmp_path / "out", tmp_path / "no" / "out"
     there.write_text("a\n")
     for job in (FileJob(tmp_path / "txt.en"), FileJob(prefixes=tmp_path / "txt.en")):
         with pytest.raises(DataError, match=r"did you mean `text.en`"):
-            translate_file(tmp_path, job)
+            translate_file(model, job)
     for job, message in (
         (FileJob(there, deep), "there is no folder"),
         (FileJob(there, report=deep), "there is no folder"),
@@ -148,10 +153,10 @@ def test_files_are_checked_before_the_model_loads(
         (FileJob(there, out, report=out), "out: is named twice, and would be written over"),
     ):
         with pytest.raises(UserError, match=message):
-            translate_file(tmp_path, job)
+            translate_file(model, job)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UserError):
-        translate_file(tmp_path, FileJob(there, out))
+        translate_file(model, FileJob(there, out))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -181,10 +186,10 @@ def test_links_stay_links_and_devices_are_written_to(finished_run: Path, tmp_pat
     source.write_text("one\n")
     real.write_text("old\n")
     link.symlink_to(real)
-    translate_file(finished_run, FileJob(source, link), device="cpu")
+    translate_file(StoredModel.read(finished_run), FileJob(source, link), device="cpu")
     assert link.is_symlink()
     assert real.read_text() != "old\n"
-    translate_file(finished_run, FileJob(source, Path(os.devnull)), device="cpu")
+    translate_file(StoredModel.read(finished_run), FileJob(source, Path(os.devnull)), device="cpu")
     assert not Path(os.devnull).is_file()
 
 

@@ -8,14 +8,17 @@ from typing import Any, NoReturn
 
 import pytest
 
+from mt.decoding.load import StoredModel
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
-from mt.documents.document import DocumentJob, read_document, translate_document, translate_texts
+from mt.documents.document import DocumentJob, read_document, translate_document
 from mt.documents.segments import Format, Options, TranslatedLine
 from mt.errors import DataError, UserError
 from mt.special_ids import EOS
 from tests.decoding.fakes import UpperCase, build_translator, text_of
 
+MODEL: Any = None
+"""Model of jobs whose translator is a fixture."""
 PAGE = b"<p>First one. Second <b>one</b>.</p>\r\n<img alt='a dog'><pre>code</pre>\n"
 UPPER = b"<p>FIRST ONE. SECOND <b>ONE</b>.</p>\r\n<img alt='A DOG'><pre>code</pre>\n"
 
@@ -24,9 +27,7 @@ UPPER = b"<p>FIRST ONE. SECOND <b>ONE</b>.</p>\r\n<img alt='A DOG'><pre>code</pr
 def engine(monkeypatch: pytest.MonkeyPatch) -> UpperCase:
     engine = UpperCase()
     translator = build_translator(engine, longest=30, split_sentences="on", batch_size=1)
-    monkeypatch.setattr(
-        "mt.documents.document.load_for_files", lambda run, *, overrides, device: translator
-    )
+    monkeypatch.setattr("mt.documents.document.load_for_files", lambda *_: translator)
     return engine
 
 
@@ -36,7 +37,7 @@ def test_document_with_report(
     source, output, report = tmp_path / "page.html", tmp_path / "out.html", tmp_path / "report"
     source.write_bytes(PAGE.replace(b"a dog", b"A DOG OF 7"))
     output.write_bytes(b"old")
-    translate_document(tmp_path, DocumentJob(source, output, "html", report))
+    translate_document(MODEL, DocumentJob(source, output, "html", report))
     assert output.read_bytes() == UPPER.replace(b"A DOG", b"A DOG OF 7")
     assert source.read_bytes() == PAGE.replace(b"a dog", b"A DOG OF 7")
     first, second = report.read_text().splitlines()
@@ -50,12 +51,10 @@ def test_refused_translation_is_kept_in_the_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     translator = build_translator(UpperCase(), longest=30, repair="off")
-    monkeypatch.setattr(
-        "mt.documents.document.load_for_files", lambda run, *, overrides, device: translator
-    )
+    monkeypatch.setattr("mt.documents.document.load_for_files", lambda *_: translator)
     source, output, report = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "report"
     source.write_text('{"t": "one"}\n{"t": "a {name} b"}\n')
-    translate_document(tmp_path, DocumentJob(source, output, "jsonl", report, column="t"))
+    translate_document(MODEL, DocumentJob(source, output, "jsonl", report, column="t"))
     assert output.read_text() == '{"t": "ONE"}\n{"t": "a {name} b"}\n'
     first, second = report.read_text().splitlines()
     assert first == "1\tok\t\t"
@@ -126,7 +125,7 @@ def test_entry_with_a_missed_term_is_marked_for_review(
     terms.write_text("dog\tHund\ncat\tCat\n")
     report = tmp_path / "report"
     job = DocumentJob(source, output, format, report, glossary=terms)
-    translate_document(tmp_path, job)
+    translate_document(MODEL, job)
     marked = output.read_bytes()
     assert all(marked.count(mark) == 1 for mark in marks)
     first, second = report.read_text().splitlines()[:2]
@@ -134,15 +133,15 @@ def test_entry_with_a_missed_term_is_marked_for_review(
     missed = "terms not in the translation: `Hund` for `dog`; terms: dog → Hund: missed"
     assert second == f"2\tmissed-term\t{missed}\t"
     terms.write_text("cat\tCat\n")
-    translate_document(tmp_path, job)
+    translate_document(MODEL, job)
     other, plain = output.read_bytes(), tmp_path / "plain"
-    translate_document(tmp_path, DocumentJob(source, plain, format))
+    translate_document(MODEL, DocumentJob(source, plain, format))
     assert other == plain.read_bytes() != marked
     terms.write_text("cat\n")
     with pytest.raises(DataError):
-        translate_document(tmp_path / "none", job)
+        translate_document(MODEL, job)
     with pytest.raises(UserError):
-        translate_document(tmp_path, DocumentJob(source, terms, format, glossary=terms))
+        translate_document(MODEL, DocumentJob(source, terms, format, glossary=terms))
 
 
 def test_only_texts_with_tags_are_aligned(
@@ -158,11 +157,11 @@ def test_only_texts_with_tags_are_aligned(
     monkeypatch.setattr(TorchEngine, "explain", counting)
     source, output = tmp_path / "in.md", tmp_path / "out.md"
     source.write_text("one *two* three\n\nfour five\n\n# one **two**\n\nfour  \nfive\n")
-    translate_document(finished_run, DocumentJob(source, output, "markdown"))
+    translate_document(StoredModel.read(finished_run), DocumentJob(source, output, "markdown"))
     assert aligned == [2], "together, and without those that have no tags but line ends"
     assert output.read_text().count("*") == 6
     source.write_text("four five\n\none\n")
-    translate_document(finished_run, DocumentJob(source, output, "markdown"))
+    translate_document(StoredModel.read(finished_run), DocumentJob(source, output, "markdown"))
     assert aligned == [2]
 
 
@@ -174,7 +173,7 @@ def test_stdin_to_stdout(
 ) -> None:
     for content, expected in {PAGE: UPPER, b"<hr>\n": b"<hr>\n", b"": b""}.items():
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        translate_document(Path("run"), DocumentJob(None, None, "html"))
+        translate_document(MODEL, DocumentJob(None, None, "html"))
         assert capsysbinary.readouterr() == (expected, b"")
     assert caplog.messages == ["stdin: has no text to translate"] * 2
 
@@ -223,8 +222,8 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
         document = read_document(text.encode(), "text", "file")
         items = document.read_items(options)
         texts = [text for item in items for text in item.texts]
-        lines = translate_texts(translator, texts, options)
-        translated = document.translate(items, (TranslatedLine(line.text) for line, _ in lines))
+        lines = translator.stream(text.text for text in texts)
+        translated = document.translate(items, (TranslatedLine(line.text) for line in lines))
         assert b"".join(translated).decode() == text.upper()
 
 
@@ -232,7 +231,7 @@ def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> N
     source, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
     source.write_bytes(b"<tmx><tu><tuv xml:lang='fr'><seg>a</seg></tuv></tu></tmx>")
     with pytest.raises(DataError):
-        translate_document(tmp_path, DocumentJob(source, output, "tmx"))
+        translate_document(MODEL, DocumentJob(source, output, "tmx"))
     assert not output.exists()
     assert not engine.calls
 
@@ -260,7 +259,7 @@ def test_bad_jobs_are_refused_before_the_run_is_loaded(
         (DocumentJob(page, output, html, fuzzy_below=4), "`--fuzzy-below` is for po and xliff"),
     ):
         with pytest.raises(UserError, match=message):
-            translate_document(tmp_path, job)
+            translate_document(MODEL, job)
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "broken.html"}
 
 
@@ -279,7 +278,7 @@ def test_failing_translation_keeps_the_old_output(
 
     monkeypatch.setattr(engine, "n_best_ids", fail)
     with pytest.raises(KeyboardInterrupt):
-        translate_document(tmp_path, DocumentJob(page, output, "html"))
+        translate_document(MODEL, DocumentJob(page, output, "html"))
     assert output.read_bytes() == b"old"
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "out.html"}
 
@@ -384,9 +383,9 @@ def test_doubtful_entries_are_marked_for_review(
     if format == "po":
         source.write_text(header + text)
         expected = header + expected
-    translate_document(tmp_path, DocumentJob(source, output, format, fuzzy_below=40))
+    translate_document(MODEL, DocumentJob(source, output, format, fuzzy_below=40))
     assert output.read_text() == expected
-    translate_document(tmp_path, DocumentJob(source, output, format, fuzzy_below=20))
+    translate_document(MODEL, DocumentJob(source, output, format, fuzzy_below=20))
     marks = output.read_text().count("fuzzy") + output.read_text().count("needs-review")
     assert marks == (format == "po"), "a fault is marked whatever the confidence is"
 
@@ -395,9 +394,9 @@ def test_refused_entry_stays_empty_if_it_is_doubtful(
     doubting: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator = build_translator(UpperCase(), longest=30, repair="off")
-    monkeypatch.setattr("mt.documents.document.load_for_files", lambda *_, **__: translator)
+    monkeypatch.setattr("mt.documents.document.load_for_files", lambda *_: translator)
     text = 'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "a {name} b"\nmsgstr ""\n'
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_text(text)
-    translate_document(tmp_path, DocumentJob(source, output, "po", fuzzy_below=40))
+    translate_document(MODEL, DocumentJob(source, output, "po", fuzzy_below=40))
     assert output.read_text() == text

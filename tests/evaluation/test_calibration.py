@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.config.loading import load_config
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.evaluation.calibration import (
     calibrate_run,
@@ -68,7 +68,7 @@ def calibrated_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_calibration_is_stored_as_numbers_and_read_again(calibrated_run: Path) -> None:
-    calibration = load_translator(calibrated_run, device="cpu").calibration
+    calibration = Translator.load(calibrated_run, device="cpu").calibration
     assert calibration is not None
     assert calibration.signature.startswith("nrefs:1|case:mixed")
     stored = json.loads((calibrated_run / "confidence.json").read_text())
@@ -136,7 +136,7 @@ def test_damaged_calibration_is_one_line(
     stored = json.loads((run / "confidence.json").read_text())
     change(stored)
     (run / "confidence.json").write_text(json.dumps(stored))
-    translator = load_translator(run, device="cpu")
+    translator = Translator.load(run, device="cpu")
     assert translator.calibration is None
     assert translator.translate(["one"]), "the run translates"
     [warning] = caplog.messages
@@ -151,7 +151,7 @@ def test_calibration_is_of_one_model_and_search(
     caplog.set_level("INFO")
     run = shutil.copytree(calibrated_run, tmp_path / "run")
     greedy, drawn = (
-        load_translator(run, overrides=[f"decoding.search={search}"], device="cpu").calibration
+        Translator.load(run, overrides=[f"decoding.search={search}"], device="cpu").calibration
         for search in ("greedy", "sample")
     )
     assert greedy is not None
@@ -160,12 +160,12 @@ def test_calibration_is_of_one_model_and_search(
     assert caplog.messages[-1] == message
     stored = json.loads((run / "confidence.json").read_text())
     (run / "confidence.json").write_text(json.dumps({**stored, "model": "0" * 64}))
-    other = load_translator(run, device="cpu")
+    other = Translator.load(run, device="cpu")
     with pytest.raises(UserError, match=f"`--x`: {run} has no fitting calibration; `mt evaluate"):
         other.require_calibration("--x")
     (run / "confidence.json").unlink()
     caplog.clear()
-    assert load_translator(run, device="cpu").calibration is None
+    assert Translator.load(run, device="cpu").calibration is None
     assert caplog.messages == []
 
 

@@ -141,7 +141,7 @@ def run(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert (run, device) == (folder, "cpu")
         return translator(beam=3 if len(overrides) > 1 else 5)
 
-    monkeypatch.setattr("mt.evaluation.evaluate.load_translator", load)
+    monkeypatch.setattr("mt.decoding.translator.Translator.load", load)
     return folder
 
 

@@ -37,7 +37,7 @@ def test_finished_run_is_described(finished_run: Path, tiny_corpus: Path) -> Non
     model, tokenizer = info["model"], info["tokenizer"]
     assert model["parameters"] == sum(tensor.numel() for tensor in read.weights.values())
     assert model["bytes"] == (finished_run / "model.safetensors").stat().st_size
-    assert model["sha256"] == read.weights_sha256
+    assert model["sha256"] == read.record.sha256
     assert (model["updates"], info["updates"]) == (40, 40)
     assert model["longest_source"] == read.longest_source
     assert model["validation"].startswith("loss ")

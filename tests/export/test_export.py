@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mt.decoding.load import require_ctranslate2
-from mt.decoding.translator import load_translator
+from mt.decoding.load import read_run, require_ctranslate2
+from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.export import ctranslate2
 from mt.export.export import (
     ExportOptions,
     ModelResult,
     Parity,
-    ParitySample,
-    compare,
-    export_ctranslate2,
+    Proof,
 )
-from tests.factories import Program
+from tests.factories import Program, export_run
 
 
 def test_an_export_translates_and_evaluates_like_its_run(
@@ -126,11 +124,9 @@ def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> N
     lines = [" ".join(numbers.choices(words, k=numbers.randint(5, 20))) for _ in range(60)]
     sample = tmp_path / "sample.en"
     sample.write_text("".join(f"{line}\n" for line in lines))
-    statuses = {line.status for line in load_translator(run, device="cpu").stream(lines)}
+    statuses = {line.status for line in Translator.load(run, device="cpu").stream(lines)}
     assert "repeated" in statuses
-    result = export_ctranslate2(
-        run, tmp_path / "exported", ExportOptions(sample=sample, device="cpu")
-    )
+    result = export_run(run, tmp_path / "exported", ExportOptions(sample=sample, device="cpu"))
     assert result.failure is None
     assert result.parity.identical == 60
 
@@ -138,7 +134,7 @@ def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> N
 def test_a_quantized_export_records_its_difference(run: Path, tmp_path: Path) -> None:
     # The cost of int8 differs between processors, so that these tests keep it whatever it is.
     options = ExportOptions(quantization="int8", device="cpu", min_identical=0)
-    result = export_ctranslate2(run, tmp_path / "small", options)
+    result = export_run(run, tmp_path / "small", options)
     assert result.failure is None
     record = json.loads((tmp_path / "small" / "export.json").read_text())
     assert record["quantization"] == "int8"
@@ -152,7 +148,7 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
 ) -> None:
     output = tmp_path / "out"
     if exported:
-        assert export_ctranslate2(run, output, ExportOptions(device="cpu")).failure is None
+        assert export_run(run, output, ExportOptions(device="cpu")).failure is None
     there = sorted(tmp_path.rglob("*"))
     _damage_exports(monkeypatch)
     options = ("--to", "ctranslate2", "--output", output, "--device", "cpu")
@@ -166,17 +162,17 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
 def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     kept = ExportOptions(quantization="int8", device="cpu", min_identical=0)
-    assert export_ctranslate2(run, output, kept).failure is None
+    assert export_run(run, output, kept).failure is None
     small = (output / "model.bin").stat().st_size
-    assert export_ctranslate2(run, output, ExportOptions(device="cpu")).failure is None
+    assert export_run(run, output, ExportOptions(device="cpu")).failure is None
     assert (output / "model.bin").stat().st_size > small
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
     (output / "mine.txt").write_text("kept")
     with pytest.raises(UserError, match=r"mine\.txt"):
-        export_ctranslate2(run, output, ExportOptions())
+        export_run(run, output, ExportOptions())
     (output / "export.json").unlink()
     with pytest.raises(UserError):
-        export_ctranslate2(run, output, ExportOptions())
+        export_run(run, output, ExportOptions())
     assert (output / "mine.txt").read_text() == "kept"
 
 
@@ -185,10 +181,10 @@ def test_without_the_valid_split_a_sample_is_required(run: Path, tmp_path: Path)
     text = config.read_text()
     config.write_text(text.replace("valid.en", "gone.en").replace("valid.de", "gone.de"))
     with pytest.raises(UserError, match="--sample FILE$"):
-        export_ctranslate2(run, tmp_path / "out", ExportOptions())
+        export_run(run, tmp_path / "out", ExportOptions())
     sample = tmp_path / "sample"
     sample.write_text("one two\n\nthree four\n")
-    result = export_ctranslate2(run, tmp_path / "out", ExportOptions(sample=sample, device="cpu"))
+    result = export_run(run, tmp_path / "out", ExportOptions(sample=sample, device="cpu"))
     assert result.parity.sentences == 2
     assert result.parity.run.bleu is None
     assert (tmp_path / "out" / "model.bin").is_file()
@@ -217,7 +213,7 @@ def test_the_limits_of_parity(
     assert (parity.why_not_kept(ExportOptions(quantization)) is None) == is_kept
 
 
-def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worst_differences_come_first(run: Path) -> None:
     class Fixed:
         def __init__(self, *texts: str) -> None:
             self.texts = list(texts)
@@ -225,9 +221,10 @@ def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> No
         def translate(self, lines: Any) -> list[str]:
             return self.texts
 
-    sample = ParitySample(("a", "b", "c"), None, "de", "auto", "x")
-    one, other = Fixed("same", "the old house", "the tree"), Fixed("same", "the house", "water")
-    result = compare(one, other, sample)  # type: ignore[arg-type]
+    proof = Proof(read_run(run), ("a", "b", "c"), None, "x")
+    vars(proof)["of_run"] = Fixed("same", "the old house", "the tree")
+    export: Any = Fixed("same", "the house", "water")
+    result = proof.compare(export, proof.expected)
     assert result.identical == 1
     assert [line.source for line in result.worst] == ["c", "b"]
     assert np.isfinite(result.worst[0].chrf)
@@ -237,7 +234,7 @@ def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> No
 def test_positions_suffice_for_the_longest_translation(run: Path, tmp_path: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("max_length_extra: 10", "max_length_extra: 1500"))
-    assert export_ctranslate2(run, tmp_path / "out", ExportOptions(device="cpu")).failure is None
+    assert export_run(run, tmp_path / "out", ExportOptions(device="cpu")).failure is None
     assert json.loads((tmp_path / "out" / "export.json").read_text())["positions"] >= 1500
 
 
@@ -316,7 +313,8 @@ def test_files_written_during_an_export_are_kept(
         (run / "ctranslate2" / "mine").touch()
         return compare(*arguments)
 
-    monkeypatch.setattr("mt.export.export.compare", write_and_compare)
+    compare = Proof.compare
+    monkeypatch.setattr(Proof, "compare", write_and_compare)
     status, _, err = program("export", run, "--to", "ctranslate2")
     assert status == 2
     assert "ctranslate2: exists already and is not an export" in err

@@ -17,13 +17,13 @@ from mt.data.sentencepiece_model import read_tokens
 from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import read_run
 from mt.decoding.scoring import Scorer
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import ConfigError
-from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
+from mt.export.export import ExportOptions, export_huggingface
 from mt.export.m2m100 import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
-from tests.factories import Program, contents, journal, model_of, train_with
+from tests.factories import Program, contents, export_run, journal, model_of, train_with
 
 WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "the", "dog",
          "runs", "quickly", "old", "house", "green", "ﬁsh", "кот", "бежит", "быстро")  # fmt: skip
@@ -106,7 +106,7 @@ def test_tokens_and_logits_are_equal(keys: dict[str, Any], make: Make, tmp_path:
     folder = make(**keys)
     assert import_m2m100(folder, tmp_path / "run").notes == ()
     run, tokenizer = read_run(tmp_path / "run"), AutoTokenizer.from_pretrained(folder)
-    ours = load_translator(tmp_path / "run").tokenizer
+    ours = Translator.load(tmp_path / "run").tokenizer
     lines = [line.strip() for line in LINES]
     source, target = ours.encode_source(lines), ours.encode_target(lines)
     assert [*map(_theirs, source)] == tokenizer(lines)["input_ids"]
@@ -132,7 +132,7 @@ def test_translations_are_equal(make: Make, tmp_path: Path) -> None:
     folder = make(taught=True)
     run, model = tmp_path / "run", _load(folder)
     import_m2m100(folder, run)
-    translator = load_translator(run)
+    translator = Translator.load(run)
     lines, prefix = LINES[:16], translator.tokenizer.target_prefix
     source = translator.tokenizer.encode_source(lines)
     inputs = pad_rows([*map(_theirs, source)], 1)
@@ -175,7 +175,10 @@ def test_an_import_is_exported_as_it_was(
     sample = tmp_path / "sample.txt"
     sample.write_text("\n".join(LINES[:4]))
     assert (
-        export_huggingface(run, tmp_path / "exported", ExportOptions(sample=sample)).failure is None
+        export_run(
+            run, tmp_path / "exported", ExportOptions(sample=sample), export_huggingface
+        ).failure
+        is None
     )
     tensors, back = (
         load_file(path / "model.safetensors") for path in (folder, tmp_path / "exported")
@@ -208,9 +211,9 @@ def test_an_import_is_exported_as_it_was(
     one, other = read_run(run), read_run(again)
     assert one.tokenizer.fingerprint == other.tokenizer.fingerprint
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
-    result = export_ctranslate2(run, tmp_path / "fast", ExportOptions(sample=sample, device="cpu"))
+    result = export_run(run, tmp_path / "fast", ExportOptions(sample=sample, device="cpu"))
     assert result.failure is None
-    both = load_translator(run), load_translator(tmp_path / "fast")
+    both = Translator.load(run), Translator.load(tmp_path / "fast")
     assert both[0].translate(LINES[:4]) == both[1].translate(LINES[:4])
 
 
@@ -244,7 +247,7 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
     imported = import_m2m100(
         folder, tmp_path / "run", languages=codes, samples=[tmp_path / "sample.txt"]
     )
-    full, run = load_translator(tmp_path / "full"), load_translator(tmp_path / "run")
+    full, run = Translator.load(tmp_path / "full"), Translator.load(tmp_path / "run")
     before, after = (translator.tokenizer.target for translator in (full, run))
     note = imported.notes[-1]
     assert note.startswith(f"{len(before):,} tokens, ")
@@ -271,9 +274,8 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
         )
     torch.testing.assert_close(result, expected[:, rows], atol=1e-5, rtol=1e-5)
     if algorithm == "bpe":
-        export_huggingface(
-            tmp_path / "run", tmp_path / "small", ExportOptions(sample=tmp_path / "sample.txt")
-        )
+        options = ExportOptions(sample=tmp_path / "sample.txt")
+        export_run(tmp_path / "run", tmp_path / "small", options, export_huggingface)
         theirs = AutoTokenizer.from_pretrained(tmp_path / "small")
         assert theirs(german)["input_ids"] == [*map(_theirs, run.tokenizer.encode_source(german))]
 
@@ -405,9 +407,12 @@ def test_a_pruned_import_learns_exports_and_serves_other_languages(
     train_with(recipe, run)
     losses = [event["loss"] for event in journal(run, "validation")]
     assert losses[-1] < 0.7 * losses[0]
-    assert export_ctranslate2(run, tmp_path / "fast", ExportOptions(device="cpu")).failure is None
-    assert export_huggingface(run, tmp_path / "theirs again", ExportOptions()).failure is None
-    translator = load_translator(run)
+    assert export_run(run, tmp_path / "fast", ExportOptions(device="cpu")).failure is None
+    assert (
+        export_run(run, tmp_path / "theirs again", ExportOptions(), export_huggingface).failure
+        is None
+    )
+    translator = Translator.load(run)
     ids = translator.tokenizer.target_prefix
     (begun,) = translator.stream(["der Hund"], prefixes=["the"])
     the = translator.tokenizer.target.encode(["the"])[0][0]
@@ -415,8 +420,8 @@ def test_a_pruned_import_learns_exports_and_serves_other_languages(
     assert isinstance(translator.engine, ScoringEngine)
     (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
     assert scored[0].tokens[0] == "eng_Latn"
-    french = load_translator(run, overrides=["decoding.target_tag=fra_Latn"])
+    french = Translator.load(run, overrides=["decoding.target_tag=fra_Latn"])
     assert str(french.direction) == "deu-Latn to fra-Latn"
     assert french.tokenizer.target_prefix != ids
     with pytest.raises(ConfigError):
-        load_translator(run, overrides=["decoding.target_tag=ace_Arab"])
+        Translator.load(run, overrides=["decoding.target_tag=ace_Arab"])

@@ -35,7 +35,7 @@ from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, scatter, train_spm
-from tests.factories import engine_translations, model_of
+from tests.factories import engine_translations, export_run, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -182,7 +182,7 @@ def test_unsupported_models_are_refused_before_writing(
 
 
 def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> None:
-    result = export_huggingface(finished_run, tmp_path / "marian", ExportOptions())
+    result = export_run(finished_run, tmp_path / "marian", ExportOptions(), export_huggingface)
     assert result.failure is None
     assert result.parity.identical == result.parity.sentences > 3
     assert [path.name for path in tmp_path.iterdir()] == ["marian"]

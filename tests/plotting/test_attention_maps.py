@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.model.hooks import record_attention
 from mt.plotting.attention_maps import (
@@ -28,7 +28,7 @@ CHINESE = "这只黑猫在睡觉，直骨"
 
 
 def test_maps_are_those_of_the_sentence_and_its_translation(finished_run: Path) -> None:
-    translator = load_translator(finished_run, device="cpu")
+    translator = Translator.load(finished_run, device="cpu")
     encoder, decoder, cross = compute_maps(translator, SENTENCE, languages=("en", "de"))
     tokenizer, engine = translator.tokenizer, translator.engine
     assert isinstance(engine, TorchEngine)
@@ -55,7 +55,7 @@ def test_an_incomplete_translation_has_no_eos(
     finished_run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = ["decoding.max_length_ratio=0.0", "decoding.max_length_extra=1"]
-    translator = load_translator(finished_run, overrides=settings, device="cpu")
+    translator = Translator.load(finished_run, overrides=settings, device="cpu")
     _, decoder, cross = compute_maps(translator, SENTENCE, languages=("en", "de"))
     assert decoder.keys.tokens == ("<s>",)
     assert len(cross.queries.tokens) == 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mt.config.data import Direction
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.serving.requests import Access
 
 pytestmark = [
@@ -125,7 +125,7 @@ LINES = "[...document.querySelectorAll('#output .line')].map(line => line.textCo
 
 
 def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browser) -> None:
-    translator = load_translator(finished_run)
+    translator = Translator.load(finished_run)
     text = ["  Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
     page.open(serve(translator).port)
     assert page.run("document.activeElement.id") == "input", "the input has the focus"

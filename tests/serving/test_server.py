@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.serving import server
 from mt.serving.requests import Access, Limits
@@ -51,7 +51,7 @@ def test_program_serves_an_export_until_a_signal(
         process.send_signal(number)
         assert process.communicate(timeout=20) == ("", "")
     assert process.returncode == status
-    assert [answer["text"] for answer in answers] == load_translator(exported_run).translate(lines)
+    assert [answer["text"] for answer in answers] == Translator.load(exported_run).translate(lines)
 
 
 def test_accepted_requests_are_answered_before_the_end(

@@ -14,7 +14,7 @@ from torch import nn
 
 from mt.data.batches import collate
 from mt.decoding.load import read_run
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import RunError
 from mt.model.weights import LowRankLinear, add_low_rank, merge_low_rank
 from mt.runs import ADAPTER_FILE
@@ -90,7 +90,7 @@ def test_run_is_its_base_with_the_adapter(adapted: Path, finished_run: Path) -> 
     changed = {name for name in base.weights if not base.weights[name].equal(run.weights[name])}
     assert changed == {name.replace(".up", ".weight") for name in learnt if name.endswith(".up")}
     override = f"decoding.adapter={adapted}"
-    loaded: Any = load_translator(finished_run, overrides=[override]).engine
+    loaded: Any = Translator.load(finished_run, overrides=[override]).engine
     for name, each in loaded.model.named_parameters():
         assert each.equal(run.weights[name]), name
     there = engine_translations(adapted, LINES)
@@ -146,7 +146,7 @@ def test_new_tokens_are_learnt_beside_the_low_rank_matrices(
     rows = load_file(run / ADAPTER_FILE)["target_embedding.weight"]
     assert len(rows) == read_run(finished_run).tokenizer.target_size + 5
     with pytest.raises(RunError):
-        load_translator(finished_run, overrides=[f"decoding.adapter={run}"])
+        Translator.load(finished_run, overrides=[f"decoding.adapter={run}"])
 
 
 def test_wrong_adapters_are_named(
@@ -205,7 +205,7 @@ def test_saving_settings_learn_and_resume_bit_for_bit(
     train_until(tiny_recipe, tmp_path / "stopped", 7, "SIGTERM", *settings)
     train_with(tiny_recipe, tmp_path / "stopped", *settings)
     whole, stopped = (read_run(tmp_path / name) for name in ("whole", "stopped"))
-    assert whole.weights_sha256 == stopped.weights_sha256
+    assert whole.record.sha256 == stopped.record.sha256
     assert {each.dtype for each in whole.weights.values()} == {torch.float32}
 
 

@@ -17,14 +17,14 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
-from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
+from mt.export.export import ExportOptions, export_huggingface
 from mt.training.data import TrainingData, prepare
 from mt.training.loader import PlannedUpdate, planned_updates
 from mt.training.progress import describe_data
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import train
-from tests.factories import CPU
+from tests.factories import CPU, export_run
 
 FIRST = 20
 """Pairs in the first of two corpora."""
@@ -189,11 +189,9 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
     evaluate_run(run, split="test", overrides=["decoding.tag=null"])
     assert json.loads((run / "evaluations/test.json").read_text())["decoding"]["tag"] is None
     with pytest.raises(UserError):
-        export_huggingface(run, tmp_path / "marian", ExportOptions())
+        export_run(run, tmp_path / "marian", ExportOptions(), export_huggingface)
     pytest.importorskip("ctranslate2")
-    result = export_ctranslate2(
-        run, tmp_path / "exported", ExportOptions(sample=tmp_path / "few.en")
-    )
+    result = export_run(run, tmp_path / "exported", ExportOptions(sample=tmp_path / "few.en"))
     assert result.failure is None
     exported = Translator.load(tmp_path / "exported")
     assert exported.tokenizer.tag == "<bt>"

@@ -18,7 +18,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import WordAligner
 from mt.decoding.preparation import SearchInput
 from mt.decoding.terms import Terms
-from mt.decoding.translator import load_translator
+from mt.decoding.translator import Translator
 from mt.training.data import TrainingData, prepare
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
@@ -184,7 +184,7 @@ def test_a_run_without_terms_is_continued_with_them(
 ) -> None:
     settings = *TERMS, f"training.init_from={finished_run}", "training.max_updates=4"
     train_with(tiny_recipe, tmp_path / "run", *settings)
-    translator = load_translator(tmp_path / "run", device="cpu")
+    translator = Translator.load(tmp_path / "run", device="cpu")
     tokenizer, glossary = translator.tokenizer, {"two": "zwei", "nine": "neun"}
     assert tokenizer.term_ids is not None
     rows = Glossary(as_terms(glossary), translator.direction)
