@@ -25,7 +25,6 @@ from mt.decoding.load import StoredModel
 from mt.decoding.shards import Job, LineWindows, Shard, Window
 from mt.decoding.text_files import read_lines
 from mt.decoding.translator import (
-    LOOK_AHEAD_BATCHES,
     RankedTranslation,
     Translator,
     check_n_best,
@@ -99,7 +98,7 @@ class Teacher:
     @property
     def window(self) -> int:
         """Lines to translate between two saves: as many as `mt translate` reads ahead."""
-        return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
+        return self.decoding.look_ahead
 
     def require_direction(self, source: str, target: str, *, of: str) -> None:
         """Raise UserError unless the teacher translates in this direction, that `of` something."""

@@ -61,6 +61,22 @@ class DecodingConfig(TaggedSection):
         """`batch_size`, or a default that is fast for most searches."""
         return self.batch_size or 64
 
+    @property
+    def look_ahead(self) -> int:
+        """Lines that a translator reads ahead: many batches, so that sorting by length pays off.
+
+        With a batch size of 1 there is nothing to gain, and each line is answered before the next.
+        """
+        return 1 if self.sentences_at_once == 1 else 32 * self.sentences_at_once
+
+    def _broken_rules(self) -> Iterator[str]:
+        candidates = {"greedy": 1, "sample": MBR_CANDIDATES}.get(self.search, self.beam)
+        if self.mbr is not None and candidates < MBR_CANDIDATES:
+            yield (
+                f"`mbr` chooses from {MBR_CANDIDATES} translations, and {self.search} search finds "
+                f"{candidates}: take `search: sample`, or a larger `beam`"
+            )
+
 
 MBR_CANDIDATES = 16
 """Number of candidates for `decoding.mbr`, from samples or the beam."""

@@ -137,10 +137,6 @@ class _Word:
     end: int
     tokens: list[int]
 
-    def is_long(self) -> bool:
-        """Test for more than one character: a particle or a verb is often one."""
-        return self.end - self.start > 1
-
 
 @dataclass(frozen=True, slots=True)
 class WordAligner:
@@ -248,8 +244,10 @@ def _join_words(
         joins = weights[end] >= weights[best] / 10 if gap else is_heavy or is_likely
         if gap.strip() or not joins or written[end] in written[first:end]:
             break
-        # In scripts without spaces, a counter or a verb before the word depends on it as well.
-        if not gap and words[end].is_long() and (is_heavy or not words[first].is_long()):
+        # In scripts without spaces, a counter or a verb before the word depends on it as well; a
+        # particle or a verb is often a single character.
+        is_long = len(written[end]) > 1
+        if not gap and is_long and (is_heavy or len(written[first]) == 1):
             first = end
         end += 1
     return first, end

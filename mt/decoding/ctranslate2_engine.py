@@ -16,7 +16,6 @@ from mt.decoding.engine import (
     LENGTH_NORMALIZATIONS,
     ExplainingEngine,
     Hypothesis,
-    ScoringEngine,
     TargetPrefixes,
     TokenDetails,
     choose_rank_device,
@@ -73,7 +72,7 @@ def find_differing_key(decoding: DecodingConfig) -> str | None:
     return "decoding.precision: bf16" if decoding.precision == "bf16" else None
 
 
-class CTranslate2Engine(ExplainingEngine, ScoringEngine):
+class CTranslate2Engine(ExplainingEngine):
     """Translation with CTranslate2 (Klein et al. 2020), equivalent to the search of `TorchEngine`.
 
     CTranslate2's only length penalty is length ** alpha. The engine therefore requests all
@@ -341,7 +340,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         return [[self.target_tokens[token] for token in row] for row in rows]
 
 
-class CombinedEngine(ExplainingEngine, ScoringEngine):
+class CombinedEngine(ExplainingEngine):
     """CTranslate2 for the searches that it does as PyTorch does, PyTorch for all other requests.
 
     The former are greedy searches, and beam searches for the best translation without constraints

@@ -140,17 +140,13 @@ class TokenDetails:
 
 
 class ExplainingEngine(Engine, ABC):
-    """Engine with access to the log-probability and the attention of each token."""
+    """Engine with access to the model: attention, and the probabilities of given translations."""
 
     @abstractmethod
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
     ) -> list[TokenDetails]:
         """Return the details of one hypothesis per source; sources end with EOS."""
-
-
-class ScoringEngine(Engine, ABC):
-    """Engine that scores given translations (forced decoding)."""
 
     @property
     @abstractmethod

@@ -121,7 +121,6 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
     if record.is_of_checkpoint and (is_quantized or decoding.engine == "ctranslate2"):
         raise UserError(f"{stored.path}: the training has not finished, and has no export")
     if record.is_of_export or is_quantized:
-        require_ctranslate2()
         if reason := describe_unsupported(decoding):
             raise UserError(reason)
         if record.is_of_export:
@@ -234,10 +233,7 @@ def _load_torch_engine(
     """Return the PyTorch engine of a run, with its adapter and ensemble, on a device."""
     import torch
 
-    from mt.decoding.sampling import check_candidates
-
     decoding = stored.config.decoding
-    check_candidates(decoding)
     dtype = weights_dtype(decoding, device)
     members = [read_run(member) for member in decoding.ensemble]
     for member in members:

@@ -6,7 +6,7 @@ Axes: R rows, one per sentence, V vocabulary, C tokens to draw from.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig
-from mt.config.decoding import MBR_CANDIDATES
 from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
 from mt.decoding.engine import Hypothesis
 from mt.decoding.search import StepModel, apply_constraints, extend, sum_dtype
-from mt.errors import UserError
 from mt.special_ids import EOS
 
 Utility = Literal["chrf", "bleu"]
@@ -27,29 +25,14 @@ Compare = Callable[[str, str], float]
 """Map a translation and a reference to a utility from 0 to 100."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSettings:
-    """Parameters of sampling."""
-
-    temperature: float = 1.0
-    """Divisor of the logits."""
-    top_k: int | None = None
-    """Number of most probable tokens to draw from (Fan et al. 2018, section 5.1); None: all."""
-    top_p: float = 1.0
-    """Probability mass of the fewest most probable tokens to draw from.
-
-    Holtzman et al. 2020, equation 2; applied after `top_k`.
-    """
-
-
 def sample(
     model: StepModel,
     limits: Tensor,
     uniforms: Tensor,
-    settings: SampleSettings,
+    decoding: DecodingConfig,
     constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[Hypothesis]:
-    """Draw one translation of each sentence.
+    """Draw one translation of each sentence by the temperature, `top_k` and `top_p` of `decoding`.
 
     `uniforms` [B T] are numbers in [0, 1), T at least the longest limit, on the device of `limits`
     in the precision of `sum_dtype`. Each number decides one token, so a translation depends only on
@@ -59,7 +42,7 @@ def sample(
 
     def choose(logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
         step = prefixes.tokens.shape[1]
-        return draw(logits, uniforms[prefixes.sentences, step], settings, constraints, prefixes)
+        return draw(logits, uniforms[prefixes.sentences, step], decoding, constraints, prefixes)
 
     return extend(model, limits, choose)
 
@@ -67,17 +50,21 @@ def sample(
 def draw(
     logits: Tensor,
     uniforms: Tensor,
-    settings: SampleSettings,
+    decoding: DecodingConfig,
     constraints: Constraints,
     prefixes: Prefixes,
 ) -> tuple[Tensor, Tensor]:
-    """Return the tokens [R] drawn by uniform numbers [R], and their log-probabilities."""
+    """Return the tokens [R] drawn by uniform numbers [R], and their log-probabilities.
+
+    They are drawn from the `top_k` most probable tokens (Fan et al. 2018, section 5.1), and of
+    these from the fewest with a probability of `top_p` (Holtzman et al. 2020, equation 2).
+    """
     logits, normaliser = apply_constraints(logits, constraints, prefixes)
-    count = min(settings.top_k or logits.shape[1], logits.shape[1] - EOS)
+    count = min(decoding.top_k or logits.shape[1], logits.shape[1] - EOS)
     best = logits[:, EOS:].topk(count, dim=1)
     values = best.values.to(sum_dtype(logits.device))
-    cumulative = torch.softmax(values / settings.temperature, dim=1).cumsum(1)
-    last = (cumulative < settings.top_p * cumulative[:, -1:]).sum(dim=1, keepdim=True)
+    cumulative = torch.softmax(values / decoding.temperature, dim=1).cumsum(1)
+    last = (cumulative < decoding.top_p * cumulative[:, -1:]).sum(dim=1, keepdim=True)
     last = last.clamp(max=count - 1)
     threshold = uniforms[:, None] * cumulative.gather(1, last)
     position = (cumulative <= threshold).sum(dim=1, keepdim=True).minimum(last)
@@ -99,18 +86,6 @@ def uniform_numbers(
         random = np.random.Generator(np.random.PCG64([seed, draw_number, *words]))
         rows.append(random.random(length))
     return torch.from_numpy(np.stack(rows))
-
-
-def check_candidates(decoding: DecodingConfig) -> None:
-    """Raise UserError if the search finds fewer candidates than `decoding.mbr` needs."""
-    if decoding.mbr is None or decoding.search == "sample":
-        return
-    most = decoding.beam if decoding.search == "beam" else 1
-    if most < MBR_CANDIDATES:
-        raise UserError(
-            f"`decoding.mbr` chooses from {MBR_CANDIDATES} translations, and {decoding.search} "
-            f"search finds {most}: take `decoding.search` sample, or a larger `decoding.beam`"
-        )
 
 
 def rank_by_utility(

@@ -3,35 +3,31 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from mt.data.corpus_files import LineReader, read_chunks, scan
+from mt.data.corpus_files import LineReader, scan
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import ScoringEngine
+from mt.decoding.engine import ExplainingEngine
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Job, LineWindows, ProduceWindows, Shard, Window, run_shard
+from mt.decoding.shards import ProduceWindows, Shard, Window
 from mt.decoding.text_files import (
-    files_for_shards,
-    log_result,
+    check_files_for_shards,
     open_output,
     progress_bar,
-    record_of,
+    run_file_shard,
 )
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.files import check_output_files, name_errors, require_file, require_regular_file
+from mt.files import check_output_files, require_regular_file
 
 # Read together and sorted by length, so that a batch has little padding.
 LINES_AT_ONCE = 2048
 _MOST_TOKENS = 4096
 """Tokens of a line, because the time of attention grows with their square."""
 # Forced decoding does not choose among translations.
-_SETTINGS = ("decoding.mbr=null", "decoding.precision=fp32")
+SCORING = ("decoding.mbr=null", "decoding.precision=fp32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,43 +110,40 @@ def write_scores(
     device: str = "auto",
     shard: Shard | None = None,
 ) -> Totals | None:
-    """Write the score of each line of the targets, as `score_files` yields it.
+    """Write the score of each line of the targets as a translation of that line of the sources.
 
-    With `shard`, score a part of the lines; return None if other parts are missing. See
-    `mt.decoding.shards`.
+    The files are read lazily, a few thousand lines at a time. With `shard`, score a part of the
+    lines; return None if other parts are missing. Raises UserError for different line counts and
+    invalid files, run or device before any work starts.
     """
     check_output_files([job.output], [job.sources, job.targets])
+    if shard is not None:
+        check_files_for_shards(job.sources, job.output)
+    files = (job.sources, job.targets)
+    lines, target_lines = (scan(require_regular_file(path)).lines for path in files)
+    if lines != target_lines:
+        raise DataError(
+            f"{job.sources} has {lines} lines, {job.targets} has {target_lines}: "
+            "line N of one must be the translation of line N of the other"
+        )
+    if not lines:
+        raise DataError(f"{job.sources}: is empty, there is nothing to score")
+    model = StoredModel.read(run, [*SCORING, *overrides])
     if shard is None:
-        totals = Totals()
-        with ExitStack() as stack:
-            sources, targets = (
-                stack.enter_context(_readable_twice(path)) for path in (job.sources, job.targets)
-            )
-            _require_pairs(sources, targets)
-            scorer = Scorer.load(run, overrides, device)
-            out = stack.enter_context(open_output(job.output))
-            bar = stack.enter_context(progress_bar(sources))
-            for scores in scorer.windows(sources, targets):
+        translator, totals = Translator.from_stored(model, device), Totals()
+        with open_output(job.output) as out, progress_bar(job.sources) as bar:
+            for scores in score_windows(translator, job.sources, job.targets):
                 for score in scores:
                     out.write(job.text(score).encode())
                     totals.add(score)
                 bar.update(len(scores))
         return totals
-    sources, output = files_for_shards(job.sources, job.output)
-    _require_pairs(sources, job.targets)
-    settings = {
-        "command": "score",
-        "sources": scan(sources).sha256,
-        "targets": scan(job.targets).sha256,
-        "json": job.as_json,
-        **StoredModel.read(run, [*_SETTINGS, *overrides]).settings,
-    }
 
     def load() -> ProduceWindows:
-        scorer = Scorer.load(run, overrides, device)
+        translator = Translator.from_stored(model, device)
 
         def produce(lines: range) -> Iterator[Window]:
-            for scores in scorer.windows(job.sources, job.targets, lines):
+            for scores in score_windows(translator, job.sources, job.targets, lines):
                 counts = Totals()
                 for score in scores:
                     counts.add(score)
@@ -159,91 +152,43 @@ def write_scores(
 
         return produce
 
-    windows = LineWindows(scan(sources).lines, LINES_AT_ONCE)
-    result = run_shard(Job((output, record_of(output)), settings, windows, shard), load)
-    log_result(result)
+    assert job.output is not None
+    settings = {
+        "command": "score",
+        "sources": scan(job.sources).sha256,
+        "targets": scan(job.targets).sha256,
+        "json": job.as_json,
+        **model.settings,
+    }
+    result = run_file_shard(job.sources, (job.output,), settings, LINES_AT_ONCE, shard, load)
     if result is None or result.missing:
         return None
     counts = result.record.counts
     return Totals(int(counts["sentences"]), int(counts["tokens"]), counts["log_prob"])
 
 
-@contextmanager
-def _readable_twice(path: Path) -> Iterator[Path]:
-    """Yield the path of a file, or that of a temporary copy of a pipe's content.
-
-    A DataError in the block names the pipe.
-    """
-    if require_file(path).is_file():
-        yield path
-        return
-    with TemporaryDirectory(prefix="mt-score-") as folder:
-        copy = Path(folder) / path.name
-        with name_errors(copy), copy.open("wb") as file:
-            file.writelines(read_chunks(path))
-        try:
-            yield copy
-        except DataError as error:
-            raise DataError(str(error).replace(str(copy), str(path))) from None
-
-
-def score_files(
-    run: Path, *, sources: Path, targets: Path, overrides: Sequence[str] = (), device: str = "auto"
-) -> Iterator[ForcedScore]:
-    """Yield the score of each line of `targets` as a translation of that line of `sources`.
-
-    The files are read lazily, a few thousand lines at a time. Raises UserError for different line
-    counts and invalid files, run or device before any work starts.
-    """
-    _require_pairs(sources, targets)
-    return chain.from_iterable(Scorer.load(run, overrides, device).windows(sources, targets))
-
-
-def _require_pairs(sources: Path, targets: Path) -> None:
-    lines, target_lines = (scan(require_regular_file(path)).lines for path in (sources, targets))
-    if lines != target_lines:
-        raise DataError(
-            f"{sources} has {lines} lines, {targets} has {target_lines}: "
-            "line N of one must be the translation of line N of the other"
-        )
-    if not lines:
-        raise DataError(f"{sources}: is empty, there is nothing to score")
-
-
-@dataclass(frozen=True, slots=True)
-class Scorer:
-    """Engine and tokenizer of a run, for forced decoding."""
-
-    engine: ScoringEngine
-    tokenizer: Tokenizer
-
-    @classmethod
-    def load(cls, run: Path, overrides: Sequence[str], device: str) -> "Scorer":
-        """Load a run as `mt translate` does, in fp32 unless `overrides` say otherwise."""
-        translator = Translator.load(run, overrides=[*_SETTINGS, *overrides], device=device)
-        assert isinstance(translator.engine, ScoringEngine)
-        return cls(translator.engine, translator.tokenizer)
-
-    def windows(
-        self, sources: Path, targets: Path, lines: range | None = None
-    ) -> Iterator[list[ForcedScore]]:
-        """Yield the scores of some lines of two files, by default of all."""
-        names = self.tokenizer.target.processor.id_to_piece
-        first, last = (lines.start, lines.stop) if lines is not None else (0, None)
-        pairs = islice(map(SentencePair, LineReader(sources), LineReader(targets)), first, last)
-        done = first
-        while window := list(islice(pairs, LINES_AT_ONCE)):
-            encoded = self.tokenizer.encode_source([pair.source for pair in window])
-            target_ids = self.tokenizer.encode_target([pair.target for pair in window])
-            longest = min(self.engine.longest or _MOST_TOKENS, _MOST_TOKENS)
-            for line, pair in enumerate(zip(encoded, target_ids, strict=True), start=done + 1):
-                length = max(map(len, pair))
-                if length > longest:
-                    path = sources if length == len(pair[0]) else targets
-                    raise UserError(
-                        f"{path}: line {line} has {length:,} tokens, at most {longest:,} can be "
-                        "scored; leave the line out of both files"
-                    )
-            scored = zip(target_ids, self.engine.score(encoded, target_ids), strict=True)
-            yield [ForcedScore(tuple(names(ids)), tuple(log_probs)) for ids, log_probs in scored]
-            done += len(window)
+def score_windows(
+    translator: Translator, sources: Path, targets: Path, lines: range | None = None
+) -> Iterator[list[ForcedScore]]:
+    """Yield the scores of some lines of two files, by default of all."""
+    engine, tokenizer = translator.engine, translator.tokenizer
+    assert isinstance(engine, ExplainingEngine)
+    names = tokenizer.target.processor.id_to_piece
+    first, last = (lines.start, lines.stop) if lines is not None else (0, None)
+    pairs = islice(map(SentencePair, LineReader(sources), LineReader(targets)), first, last)
+    done = first
+    while window := list(islice(pairs, LINES_AT_ONCE)):
+        encoded = tokenizer.encode_source([pair.source for pair in window])
+        target_ids = tokenizer.encode_target([pair.target for pair in window])
+        longest = min(engine.longest or _MOST_TOKENS, _MOST_TOKENS)
+        for line, pair in enumerate(zip(encoded, target_ids, strict=True), start=done + 1):
+            length = max(map(len, pair))
+            if length > longest:
+                path = sources if length == len(pair[0]) else targets
+                raise UserError(
+                    f"{path}: line {line} has {length:,} tokens, at most {longest:,} can be "
+                    "scored; leave the line out of both files"
+                )
+        scored = zip(target_ids, engine.score(encoded, target_ids), strict=True)
+        yield [ForcedScore(tuple(names(ids)), tuple(log_probs)) for ids, log_probs in scored]
+        done += len(window)

@@ -270,11 +270,6 @@ def read_record(path: Path) -> Record:
         raise DataError(f"{error}; name another output") from None
 
 
-def write_record(path: Path, record: Record) -> None:
-    """Write a record atomically."""
-    write_json(path, asdict(record))
-
-
 @contextmanager
 def _lock(job: Job, *, busy: UserError | None = None) -> Iterator[None]:
     path = job.paths[-1].with_name(f".{job.paths[-1].name}.lock")
@@ -294,21 +289,17 @@ def _write(job: Job, produce: ProduceWindows) -> Record:
         begun = read_record(part_record)
         if begun.done:
             record = begun
-            done, lines = f"{begun.done:,}", f"{begun.lines:,}"
-            _logger.info("%s: resuming, %s of %s lines are done", part_record, done, lines)
+            counts = f"{begun.done:,} of {begun.lines:,} lines"
+            _logger.info("%s: resuming, %s are done", part_record, counts)
     else:
         refuse_existing([*job.paths[:-1], *parts])
-    write_record(part_record, record)
+    write_json(part_record, asdict(record))
     lines_left = job.lines[record.done :]
     if lines_left or not record.done:  # else stopped while the files got their names
         with ExitStack() as stack:
             is_hidden = True if job.shard.is_rank and job.shard.number > 1 else None
-            count: dict[str, Any] = {
-                "total": len(job.lines),
-                "initial": record.done,
-                "unit": " lines",
-            }
-            bar = tqdm(**count, disable=is_hidden, dynamic_ncols=True, smoothing=0.1)
+            lines, done = len(job.lines), record.done
+            bar = tqdm(total=lines, initial=done, unit=" lines", disable=is_hidden)
             stack.enter_context(bar)
             files = [stack.enter_context(path.open("ab")) for path in parts]
             for file, path, size in zip(files, parts, record.bytes, strict=True):
@@ -331,7 +322,7 @@ def _write(job: Job, produce: ProduceWindows) -> Record:
                     bytes=tuple(file.tell() for file in files),
                     counts=_add_counts([record.counts, window.counts]),
                 )
-                write_record(part_record, record)
+                write_json(part_record, asdict(record))
                 bar.update(window.lines)
     if record.done != record.lines:
         end = job.lines.start + record.done
@@ -360,7 +351,7 @@ def _join(job: Job) -> None:
                 bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
                 counts=_add_counts([record.counts for record in records]),
             )
-            write_record(_unfinished(job.outputs[-1]), joined_record)
+            write_json(_unfinished(job.outputs[-1]), asdict(joined_record))
             _finish(whole)
     for paths in parts:
         for path in paths:

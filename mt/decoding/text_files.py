@@ -5,8 +5,8 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -28,13 +28,7 @@ from mt.data.glossary import read_terms
 from mt.decoding.engine import ExplainingEngine, TokenDetails
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Job, LineWindows, ProduceWindows, Result, Shard, Window, run_shard
-from mt.decoding.translator import (
-    Translation,
-    Translator,
-    check_n_best,
-    default_look_ahead,
-    log_notes,
-)
+from mt.decoding.translator import Translation, Translator, check_n_best, log_notes
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, is_special, replace_file, require_file, resolved
 from mt.tables import make_printable
@@ -76,14 +70,22 @@ def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") ->
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        write_translations(translator, lines, job=job, out=out, report=report)
+        bar = stack.enter_context(progress_bar(job.input))
+        prefixes = read_lines(job.prefixes) if job.prefixes else None
+        for window in translated_windows(translator, lines, prefixes, job):
+            text, statuses = window.texts
+            out.write(text)
+            out.flush()  # whenever all lines read so far are answered
+            if report is not None:
+                report.write(statuses)
+            bar.update(window.lines)
 
 
 def translate_shard(
     model: StoredModel, job: FileJob, shard: Shard, *, device: str = "auto"
 ) -> None:
     """Translate a part of a file as `translate_file` does; see `mt.decoding.shards`."""
-    source, output = files_for_shards(job.input, job.output)
+    source, output = check_files_for_shards(job.input, job.output)
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
@@ -98,8 +100,6 @@ def translate_shard(
         "report": job.report and job.report.name,
         **model.settings,
     }
-    windows = LineWindows(scan(source).lines, default_look_ahead(model.config.decoding))
-    files = (output, *filter(None, [job.report]))
 
     def load() -> ProduceWindows:
         translator = load_for_files(model, device)
@@ -115,10 +115,11 @@ def translate_shard(
 
         return produce
 
-    log_result(run_shard(Job((*files, record_of(output)), settings, windows, shard), load))
+    files = (output, *filter(None, [job.report]))
+    run_file_shard(source, files, settings, model.config.decoding.look_ahead, shard, load)
 
 
-def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Path]:
+def check_files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Path]:
     """Return both; raise UserError unless shards can read parts of one and join in the other."""
     if source is None or not require_file(source).is_file():
         name = source or "stdin"
@@ -132,17 +133,25 @@ def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Pa
     return source, output
 
 
-def record_of(output: Path) -> Path:
-    """Return the path of the record beside an output file."""
-    return output.with_name(f"{output.name}.shards.json")
+def run_file_shard(
+    source: Path,
+    outputs: tuple[Path, ...],
+    settings: Mapping[str, Any],
+    window: int,
+    shard: Shard,
+    load: Callable[[], ProduceWindows],
+) -> Result | None:
+    """Process a shard of the lines of a file, in windows of so many; log the finished files.
 
-
-def log_result(result: Result | None) -> None:
-    """Log the files that are finished."""
-    if result is not None:
+    The record lies beside the first output. See `run_shard`.
+    """
+    record = outputs[0].with_name(f"{outputs[0].name}.shards.json")
+    job = Job((*outputs, record), settings, LineWindows(scan(source).lines, window), shard)
+    if result := run_shard(job, load):
         _logger.info("finished: %s", ", ".join(map(str, result.files)))
         if result.missing:
             _logger.info("%s", result.missing)
+    return result
 
 
 def load_for_files(model: StoredModel, device: str) -> Translator:
@@ -152,29 +161,6 @@ def load_for_files(model: StoredModel, device: str) -> Translator:
 
         keep_freed_memory()
     return Translator.from_stored(model, device)
-
-
-def write_translations(
-    translator: Translator,
-    lines: Iterator[str],
-    *,
-    job: FileJob,
-    out: IO[bytes],
-    report: IO[bytes] | None = None,
-) -> None:
-    """Write the translation of each line to `out`, in the job's form, and its status to `report`.
-
-    `out` is flushed whenever all lines read so far are answered.
-    """
-    prefixes = read_lines(job.prefixes) if job.prefixes else None
-    with progress_bar(job.input) as bar:
-        for window in translated_windows(translator, lines, prefixes, job):
-            text, statuses = window.texts
-            out.write(text)
-            out.flush()
-            if report is not None:
-                report.write(statuses)
-            bar.update(window.lines)
 
 
 def translated_windows(
@@ -408,9 +394,6 @@ def progress_bar(input: Path | None, *, texts: int | None = None) -> Iterator["t
     # A pipe can be read only once: counting its lines would consume them.
     if texts is None and shown and input is not None and input.is_file():
         total = scan(input).lines
-    with ExitStack() as stack:
-        if shown:
-            stack.enter_context(logging_redirect_tqdm())
-        yield stack.enter_context(
-            tqdm(total=total, unit=unit, disable=not shown, dynamic_ncols=True, smoothing=0.1)
-        )
+    bar = tqdm(total=total, unit=unit, disable=not shown, dynamic_ncols=True, smoothing=0.1)
+    with logging_redirect_tqdm() if shown else nullcontext(), bar:
+        yield bar

@@ -26,13 +26,12 @@ from mt.decoding.constraints import Constraints
 from mt.decoding.engine import (
     ExplainingEngine,
     Hypothesis,
-    ScoringEngine,
     TargetPrefixes,
     TokenDetails,
     length_limit,
     plan_batches,
 )
-from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
+from mt.decoding.sampling import sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy, require_finite, sum_dtype
 from mt.errors import UserError
 from mt.model.device import compute_in_halves
@@ -47,7 +46,7 @@ _WORTH_AN_EXPORT = 1500
 _logger = logging.getLogger(__name__)
 
 
-class TorchEngine(ExplainingEngine, ScoringEngine):
+class TorchEngine(ExplainingEngine):
     """Translation with a Transformer on `device`, also with the live model of a training.
 
     `others` are further models of the same vocabulary. They decode as an ensemble: the probability
@@ -135,12 +134,11 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             repeated_sources, seed=decoding.seed, draws=draws, length=max(limits)
         )
         uniforms = uniforms.to(self.device, sum_dtype(self.device))
-        settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
         source = pad_rows(repeated_sources, self.device)
         repeated = [prefix for prefix in prefixes for _ in range(count)]
         constraints = _constraints(decoding, repeated, self.device)
         steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
-        hypotheses = sample(steps, longest, uniforms, settings, constraints)
+        hypotheses = sample(steps, longest, uniforms, decoding, constraints)
         lists = [hypotheses[first : first + count] for first in range(0, len(hypotheses), count)]
         return [sorted(drawn, key=lambda hypothesis: -hypothesis.score) for drawn in lists]
 

@@ -92,9 +92,6 @@ def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") 
         _logger.warning("%s %d: %s", unit, translation.line_number, note)
 
 
-LOOK_AHEAD_BATCHES = 32
-
-
 class Translator:
     """Translator of text, safe to share between threads.
 
@@ -181,7 +178,7 @@ class Translator:
     @property
     def look_ahead(self) -> int:
         """Default number of lines that `stream` reads before it yields the first translation."""
-        return default_look_ahead(self.decoding)
+        return self.decoding.look_ahead
 
     def translate(
         self,
@@ -403,16 +400,6 @@ _LOOP_NOTE = (
     "the translation repeats itself; a search with `decoding.no_repeat_ngram` "
     f"{BLOCKED_NGRAM} found no better one"
 )
-
-
-def default_look_ahead(decoding: DecodingConfig) -> int:
-    """Return the `look_ahead` of a translator with these settings.
-
-    Several batches, so that sorting by length pays off. With a batch size of 1 there is nothing
-    to gain, and each line is answered before the next is read.
-    """
-    batch = decoding.sentences_at_once
-    return 1 if batch == 1 else LOOK_AHEAD_BATCHES * batch
 
 
 def check_n_best(n_best: int, decoding: DecodingConfig) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from mt.config import DecodingConfig
 from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis
 from mt.decoding.translator import Translator
 from mt.runs import LineStatistics
 from mt.special_ids import EOS, UNK
@@ -78,6 +78,15 @@ class UpperCase(Engine):
             [Hypothesis((*prefix, *upper(text_of(source[:-1]))), -2.0, -1.0, self.finished)]
             for source, prefix in zip(sources, prefixes, strict=True)
         ]
+
+
+class ExplainingFake(ExplainingEngine):
+    """An engine with details of its translations that scores no others."""
+
+    longest = None
+
+    def score(self, sources: Any, targets: Any) -> list[list[float]]:
+        raise NotImplementedError
 
 
 def upper(text: str) -> tuple[int, ...]:

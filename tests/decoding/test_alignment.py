@@ -15,11 +15,11 @@ from mt.data.normalization import normalize_source
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.decoding.alignment import Link, Span, map_positions, map_spans_to_line
-from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
+from mt.decoding.engine import Hypothesis, TokenDetails
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translator
 from mt.special_ids import EOS
-from tests.decoding.fakes import UpperCase, build_translator
+from tests.decoding.fakes import ExplainingFake, UpperCase, build_translator
 from tests.factories import LINES_OF_TEXT, foreign_vocabulary
 
 LINES = [f"The {noun} sees  the cat. 你好，世界。" for noun in ("dog", "bird", "fish", "horse")]
@@ -41,7 +41,7 @@ def tokenizers() -> dict[str, Tokenizer]:
 Align = Callable[[int, int], Iterable[tuple[int, int]]]
 
 
-class Answers(ExplainingEngine):
+class Answers(ExplainingFake):
     """Answers the sources with some targets in turn, aligned by a function of their lengths."""
 
     def __init__(self, targets: Sequence[Sequence[int]], align: Align) -> None:
@@ -66,7 +66,7 @@ def one_to_one(sources: int, targets: int) -> Iterable[tuple[int, int]]:
     return ((token, token) for token in range(min(sources, targets)))
 
 
-def translator(engine: ExplainingEngine, tokenizer: Tokenizer, split: str = "on") -> Translator:
+def translator(engine: ExplainingFake, tokenizer: Tokenizer, split: str = "on") -> Translator:
     keys = {"split_sentences": split, "tag": tokenizer.tag, "repair": "off"}
     direction = Direction("en", "de")
     decoding = DecodingConfig.model_validate(keys)

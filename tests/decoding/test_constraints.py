@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mt.config import DecodingConfig
 from mt.decoding.constraints import Constraints
-from mt.decoding.sampling import SampleSettings, sample
+from mt.decoding.sampling import sample
 from mt.decoding.search import BeamSettings, beam, best_candidates, greedy, largest
 from mt.errors import DivergedError
 from mt.special_ids import EOS, PAD
@@ -84,7 +85,7 @@ def test_model_output_that_is_not_finite_is_an_error(bad: float, place: int, ste
     searches: list[tuple[int, Callable[[PrefixModel], object]]] = [
         (1, lambda model: greedy(model, limits)),
         (3, lambda model: beam(model, limits, BeamSettings(3))),
-        (1, lambda model: sample(model, limits, numbers, SampleSettings())),
+        (1, lambda model: sample(model, limits, numbers, DecodingConfig())),
     ]
     for rows, search in searches:
         with pytest.raises(DivergedError):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer_training import train_tokenizer
-from mt.decoding.scoring import Scorer
+from mt.decoding.scoring import SCORING
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, RunError
@@ -64,7 +64,7 @@ def test_run_translates_in_bf16_and_scores_in_fp32_by_default(run: Path) -> None
     path = run / "config.yaml"
     path.write_text(path.read_text().replace("precision: auto", "precision: bf16"))
     for given, dtype in (([], torch.float32), (overrides, torch.bfloat16)):
-        engine = Scorer.load(run, given, "cpu").engine
+        engine = Translator.load(run, overrides=[*SCORING, *given], device="cpu").engine
         assert isinstance(engine, TorchEngine)
         assert engine.model.output.weight.dtype == dtype
 

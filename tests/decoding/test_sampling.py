@@ -4,8 +4,9 @@ from collections import Counter
 import pytest
 import torch
 
+from mt.config import DecodingConfig
 from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
-from mt.decoding.sampling import SampleSettings, draw, uniform_numbers
+from mt.decoding.sampling import draw, uniform_numbers
 from mt.special_ids import EOS
 
 # PAD, UNK and BOS, the first three of the seven tokens, are never drawn.
@@ -13,7 +14,7 @@ PROBABILITIES = [0.1, 0.05, 0.05, 0.08, 0.4, 0.2, 0.12]
 DRAWABLE = {4: 0.4, 5: 0.2, 6: 0.12, EOS: 0.08}
 
 
-def shares(settings: SampleSettings, constraints: Constraints = NO_CONSTRAINTS) -> dict[int, float]:
+def shares(settings: DecodingConfig, constraints: Constraints = NO_CONSTRAINTS) -> dict[int, float]:
     """The share of [0, 1) that draws each token, to a thousandth."""
     numbers = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     logits = torch.tensor([PROBABILITIES]).log().repeat(1000, 1)
@@ -33,21 +34,21 @@ def normalized(weights: dict[int, float]) -> dict[int, float]:
 @pytest.mark.parametrize(
     ("settings", "weights"),
     [
-        (SampleSettings(), DRAWABLE),
-        (SampleSettings(temperature=0.5), {token: p**2 for token, p in DRAWABLE.items()}),
-        (SampleSettings(temperature=2.0), {token: p**0.5 for token, p in DRAWABLE.items()}),
-        (SampleSettings(top_k=2), {4: 0.4, 5: 0.2}),
-        (SampleSettings(top_k=1), {4: 1.0}),
+        (DecodingConfig(), DRAWABLE),
+        (DecodingConfig(temperature=0.5), {token: p**2 for token, p in DRAWABLE.items()}),
+        (DecodingConfig(temperature=2.0), {token: p**0.5 for token, p in DRAWABLE.items()}),
+        (DecodingConfig(top_k=2), {4: 0.4, 5: 0.2}),
+        (DecodingConfig(top_k=1), {4: 1.0}),
         # 0.4 of 0.8 is half, 0.6 three quarters.
-        (SampleSettings(top_p=0.5), {4: 1.0}),
-        (SampleSettings(top_p=0.51), {4: 0.4, 5: 0.2}),
-        (SampleSettings(top_p=0.76), {4: 0.4, 5: 0.2, 6: 0.12}),
-        (SampleSettings(top_k=3, top_p=0.6), {4: 0.4, 5: 0.2}),
-        (SampleSettings(temperature=1e-3), {4: 1.0}),
+        (DecodingConfig(top_p=0.5), {4: 1.0}),
+        (DecodingConfig(top_p=0.51), {4: 0.4, 5: 0.2}),
+        (DecodingConfig(top_p=0.76), {4: 0.4, 5: 0.2, 6: 0.12}),
+        (DecodingConfig(top_k=3, top_p=0.6), {4: 0.4, 5: 0.2}),
+        (DecodingConfig(temperature=1e-3), {4: 1.0}),
     ],
 )
 def test_tokens_are_drawn_by_their_probability(
-    settings: SampleSettings, weights: dict[int, float]
+    settings: DecodingConfig, weights: dict[int, float]
 ) -> None:
     found = shares(settings)
     assert found.keys() == weights.keys()

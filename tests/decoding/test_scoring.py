@@ -1,14 +1,13 @@
 import json
 import math
-import os
 import shutil
+from itertools import chain
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from mt.decoding import scoring
-from mt.decoding.scoring import ForcedScore, ScoreJob, Totals, score_files, write_scores
+from mt.decoding.scoring import SCORING, ForcedScore, ScoreJob, Totals, score_windows, write_scores
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
@@ -44,7 +43,8 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def scored(run: Path, files: tuple[Path, Path]) -> list[ForcedScore]:
-    return list(score_files(run, sources=files[0], targets=files[1], device="cpu"))
+    translator = Translator.load(run, overrides=SCORING, device="cpu")
+    return [*chain.from_iterable(score_windows(translator, *files))]
 
 
 def test_scores_of_files_are_those_of_the_engine(
@@ -84,29 +84,7 @@ def test_unequal_empty_and_special_files_are_an_error(
         (Path("/dev/null"), short, "/dev/null: is a pipe or device"),
     ):
         with pytest.raises(DataError, match=message):
-            score_files(run, sources=sources, targets=targets, device="cpu")
-
-
-def fill(pipe: Path, content: bytes) -> None:
-    Thread(target=pipe.write_bytes, args=[content], daemon=True).start()
-
-
-def test_pipes_score_as_their_files(
-    finished_run: Path, files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    pipes = tmp_path / "pipe.s", tmp_path / "pipe.t"
-    for pipe, file in zip(pipes, files, strict=True):
-        os.mkfifo(pipe)
-        fill(pipe, file.read_bytes())
-    outputs = tmp_path / "of-pipes", tmp_path / "of-files"
-    for output, (sources, targets) in zip(outputs, (pipes, files), strict=True):
-        write_scores(finished_run, ScoreJob(sources, targets, output), device="cpu")
-    assert outputs[0].read_text() == outputs[1].read_text()
-    assert outputs[0].read_text().count("\n") == len(LINES)
-    for pipe, content in zip(pipes, (b"one\n", b"one\ntwo\n"), strict=True):
-        fill(pipe, content)
-    with pytest.raises(DataError, match=rf"^{pipes[0]} has 1 lines, {pipes[1]} has 2: "):
-        write_scores(finished_run, ScoreJob(*pipes), device="cpu")
+            write_scores(run, ScoreJob(sources, targets), device="cpu")
 
 
 def test_scores_do_not_depend_on_mbr(

@@ -102,7 +102,7 @@ def _stopping(patch: pytest.MonkeyPatch, after: int) -> None:
 
         return call
 
-    for name in ("sync", "write_record"):
+    for name in ("sync", "write_json"):
         patch.setattr(shards, name, counted(getattr(shards, name)))
     for name in ("replace", "unlink"):
         patch.setattr(Path, name, counted(getattr(Path, name)))

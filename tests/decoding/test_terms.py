@@ -16,9 +16,10 @@ from mt.data.glossary import Glossary, as_terms
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import without_terms
 from mt.decoding.confidence import mean_log_prob
-from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
+from mt.decoding.engine import Hypothesis, TokenDetails
 from mt.decoding.text_files import report_line
 from mt.decoding.translator import Translation, Translator
+from tests.decoding.fakes import ExplainingFake
 from tests.factories import Program, foreign_vocabulary
 
 LINES = [
@@ -30,7 +31,7 @@ PLAIN = foreign_vocabulary(LINES, 160)
 SHOWN = foreign_vocabulary(LINES, 162, control_symbols=[*TERM_TAGS])
 
 
-class Dictionary(ExplainingEngine):
+class Dictionary(ExplainingFake):
     """Engine that translates word by word, in order, and aligns each word with its source word.
 
     A shown term is ignored. A target word is likely if one of the source words has it as target.
@@ -346,7 +347,7 @@ def test_files_are_translated_with_a_glossary(
         assert records[1]["terms"] == []
         before = out.read_bytes()
         terms.write_text("two\n")
-        status, _, err = program("translate", tmp_path / "none", *common)
+        status, _, err = program("translate", finished_run, *common)
         assert (status, err.startswith(f"error: {terms}: line 1 ")) == (2, True)
         assert out.read_bytes() == before
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails, TranslatedPart
+from mt.decoding.engine import Hypothesis, TokenDetails, TranslatedPart
 from mt.decoding.load import StoredModel
 from mt.decoding.text_files import (
     FileJob,
@@ -25,6 +25,7 @@ from mt.decoding.text_files import (
 )
 from mt.decoding.translator import RankedTranslation, Translation, Translator
 from mt.errors import DataError, UserError
+from tests.decoding.fakes import ExplainingFake
 from tests.factories import Program
 
 
@@ -217,7 +218,7 @@ import io, resource, sys
 from pathlib import Path
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.text_files import FileJob, read_lines, write_translations
-from tests.decoding.fakes import build_translator
+from tests.decoding.fakes import build_translator, ExplainingFake
 
 class Backwards(Engine):
     def n_best_ids(self, sources, decoding, count, *, prefixes=()):
@@ -278,7 +279,7 @@ SPLIT = Translation(
 )
 
 
-class Explaining(ExplainingEngine):
+class Explaining(ExplainingFake):
     """Log-probabilities are negative ids; all tokens are aligned with the first of the source."""
 
     def n_best_ids(self, *_: Any, **__: Any) -> Any:

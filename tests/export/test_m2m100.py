@@ -14,9 +14,8 @@ from transformers import AutoTokenizer, M2M100Config, M2M100ForConditionalGenera
 from transformers.utils.logging import disable_progress_bar
 
 from mt.data.sentencepiece_model import read_tokens
-from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import read_run
-from mt.decoding.scoring import Scorer
+from mt.decoding.scoring import score_windows
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError
 from mt.export.export import ExportOptions, export_huggingface
@@ -417,8 +416,7 @@ def test_a_pruned_import_learns_exports_and_serves_other_languages(
     (begun,) = translator.stream(["der Hund"], prefixes=["the"])
     the = translator.tokenizer.target.encode(["the"])[0][0]
     assert begun.alternatives[0].ids[:2] == (*ids, the)
-    assert isinstance(translator.engine, ScoringEngine)
-    (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
+    (scored,) = score_windows(translator, *samples, range(0, 1))
     assert scored[0].tokens[0] == "eng_Latn"
     french = Translator.load(run, overrides=["decoding.target_tag=fra_Latn"])
     assert str(french.direction) == "deu-Latn to fra-Latn"
