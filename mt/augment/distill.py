@@ -17,6 +17,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from mt.config import DecodingConfig
 from mt.config.data import DataConfig
+from mt.config.decoding import LOOK_AHEAD_BATCHES
 from mt.data.augmentation import Noise
 from mt.data.corpus_files import COMPRESSED, scan
 from mt.data.pairs import SentencePair
@@ -24,11 +25,7 @@ from mt.data.splits import OpenedCorpus, open_training_corpora, read_cleaned_pai
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Job, LineWindows, Shard, Window
 from mt.decoding.text_files import read_lines
-from mt.decoding.translator import (
-    RankedTranslation,
-    Translator,
-    check_n_best,
-)
+from mt.decoding.translator import RankedTranslation, Translator, check_n_best
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
 from mt.files import require_file
@@ -97,8 +94,8 @@ class Teacher:
 
     @property
     def window(self) -> int:
-        """Lines to translate between two saves: as many as `mt translate` reads ahead."""
-        return self.decoding.look_ahead
+        """Lines to translate between two saves: several batches, whatever their size."""
+        return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
 
     def require_direction(self, source: str, target: str, *, of: str) -> None:
         """Raise UserError unless the teacher translates in this direction, that `of` something."""

@@ -67,7 +67,8 @@ class DecodingConfig(TaggedSection):
 
         With a batch size of 1 there is nothing to gain, and each line is answered before the next.
         """
-        return 1 if self.sentences_at_once == 1 else 32 * self.sentences_at_once
+        batch = self.sentences_at_once
+        return 1 if batch == 1 else LOOK_AHEAD_BATCHES * batch
 
     def _broken_rules(self) -> Iterator[str]:
         candidates = {"greedy": 1, "sample": MBR_CANDIDATES}.get(self.search, self.beam)
@@ -78,6 +79,7 @@ class DecodingConfig(TaggedSection):
             )
 
 
+LOOK_AHEAD_BATCHES = 32
 MBR_CANDIDATES = 16
 """Number of candidates for `decoding.mbr`, from samples or the beam."""
 PYTORCH_ONLY = ("decoding.engine=torch", "decoding.quantization=none")

@@ -99,22 +99,15 @@ def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Cal
     links it is in proportion. Only the end of the source is behind the final mark.
     """
     end = len(target.rstrip(FINAL_MARKS + string.whitespace))
+    ordered = sorted(links or (), key=lambda link: (link.source, link.target))
 
     def map_position(offset: int) -> int:
         if not source[offset:].strip():
             return len(target)
         position, step = round(offset * len(target) / max(len(source), 1)), -1
-        if links:
-            after = min(
-                (link for link in links if link.source[0] >= offset),
-                key=lambda link: (link.source[0], link.target[0]),
-                default=None,
-            )
-            before = max(
-                (link for link in links if link.source[1] <= offset),
-                key=lambda link: (link.source[1], link.target[1]),
-                default=None,
-            )
+        if ordered:
+            after = next((link for link in ordered if link.source[0] >= offset), None)
+            before = next((link for link in reversed(ordered) if link.source[1] <= offset), None)
             if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
                 position = after.target[0]
             else:
@@ -309,16 +302,11 @@ def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int]
     """Yield text, place and span in the line of the characters of words that both have."""
     in_texts = [(index, word) for index, text in enumerate(texts) for word in WORD.finditer(text)]
     in_line = list(WORD.finditer(line))
-    left, right = (
-        [word[0].casefold() for _, word in in_texts],
-        [word[0].casefold() for word in in_line],
-    )
+    left = [word[0].casefold() for _, word in in_texts]
+    right = [word[0].casefold() for word in in_line]
     for block in SequenceMatcher(None, left, right).get_matching_blocks():
-        for (index, word), line_word in zip(
-            in_texts[block.a : block.a + block.size],
-            in_line[block.b : block.b + block.size],
-            strict=True,
-        ):
+        for place in range(block.size):
+            (index, word), line_word = in_texts[block.a + place], in_line[block.b + place]
             for position in range(word.start(), word.end()):
                 first = min(line_word.start() + position - word.start(), line_word.end() - 1)
                 yield (index, position), (first, first + 1)

@@ -64,10 +64,8 @@ def find_differing_key(decoding: DecodingConfig) -> str | None:
             return "decoding.no_repeat_ngram"
         if decoding.length_normalization == "average":
             return "decoding.length_normalization: average"
-        if (
-            decoding.length_normalization == "gnmt"
-            and decoding.length_penalty > _LARGEST_LENGTH_PENALTY
-        ):
+        favours_length = decoding.length_penalty > _LARGEST_LENGTH_PENALTY
+        if decoding.length_normalization == "gnmt" and favours_length:
             return "decoding.length_penalty"
     return "decoding.precision: bf16" if decoding.precision == "bf16" else None
 
@@ -307,13 +305,9 @@ class CTranslate2Engine(ExplainingEngine):
             length, end = len(targets[index]), len(sources[index]) - 1
             attention = np.asarray(result.attention[0][:length], dtype=np.float32)
             positions = attention.argmax(axis=1).tolist()
-            details[index] = TokenDetails(
-                tuple(log_probs[index][:length]),
-                tuple(
-                    (position, token) for token, position in enumerate(positions) if position < end
-                ),
-                attention,
-            )
+            aligned = enumerate(positions)
+            alignment = tuple((place, token) for token, place in aligned if place < end)
+            details[index] = TokenDetails(tuple(log_probs[index][:length]), alignment, attention)
         return details
 
     @property

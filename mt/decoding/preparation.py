@@ -304,10 +304,6 @@ def name_characters(characters: list[str]) -> str:
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-CountTokens = Callable[[Sequence[str]], list[int]]
-"""Return the number of tokens of each text, including EOS."""
-
-
 @dataclass(frozen=True, slots=True)
 class LineSplitter:
     """Division of a line into parts of at most `longest` tokens, including EOS.
@@ -319,7 +315,8 @@ class LineSplitter:
     """
 
     longest: int
-    count_tokens: CountTokens
+    count_tokens: Callable[[Sequence[str]], list[int]]
+    """Return the number of tokens of each text, including EOS."""
     language: str
     shape: LineStatistics = UNKNOWN_STATISTICS
     keep_copied: bool = False

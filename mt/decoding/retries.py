@@ -120,11 +120,8 @@ class RetryingSearch:
         changes: Mapping[str, float],
     ) -> None:
         """Search for wrong translations again with changed settings, and keep the better ones."""
-        wrong = [
-            index
-            for index, result in enumerate(results)
-            if is_wrong(inputs[index], result.parts[0])
-        ]
+        pairs = enumerate(zip(inputs, results, strict=True))
+        wrong = [index for index, (item, result) in pairs if is_wrong(item, result.parts[0])]
         if wrong:
             decoding = self.decoding.changed(**changes)
             retried = self._search([inputs[index] for index in wrong], n_best, decoding)
@@ -158,13 +155,10 @@ class RetryingSearch:
         written = [part for result in retried for part in result.parts]
         links = iter(align_words(written, self.engine, self.tokenizer))
         for index, rest, parts, result in zip(lost, rests, copied, retried, strict=True):
-            repaired = [
-                replace(
-                    part,
-                    text=reinsert(part.text, parts, map_positions(next(links), rest, part.text)),
-                )
-                for part in result.parts
-            ]
+            repaired = list[TranslatedPart]()
+            for part in result.parts:
+                map_position = map_positions(next(links), rest, part.text)
+                repaired.append(replace(part, text=reinsert(part.text, parts, map_position)))
             best, first = repaired[0], results[index].parts[0]
             lacks_less = len(missing_verbatim(inputs[index].text, best.text)) < len(lost[index])
             has_words = bool(result.parts[0].text.strip())

@@ -110,10 +110,8 @@ class TorchEngine(ExplainingEngine):
         constraints = _constraints(decoding, prefixes, self.device)
         source = pad_rows(sources, self.device)
         if decoding.search == "greedy":
-            return [
-                [hypothesis]
-                for hypothesis in greedy(_Steps(self.models, source, 1), limits, constraints)
-            ]
+            hypotheses = greedy(_Steps(self.models, source, 1), limits, constraints)
+            return [[hypothesis] for hypothesis in hypotheses]
         settings = BeamSettings(
             decoding.beam,
             decoding.length_penalty,

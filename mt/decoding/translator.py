@@ -234,9 +234,8 @@ class Translator:
         See `align_words`; text that was put back has no links. None: the engine does not explain.
         """
         parts_by_line = [translation.alternatives[0].parts for translation in translations]
-        links = iter(
-            align_words([*chain.from_iterable(parts_by_line)], self.engine, self.tokenizer)
-        )
+        all_parts = [*chain.from_iterable(parts_by_line)]
+        links = iter(align_words(all_parts, self.engine, self.tokenizer))
         if not isinstance(self.engine, ExplainingEngine):
             return [None] * len(translations)
         links_by_line = list[tuple[Link, ...] | None]()
