@@ -140,7 +140,8 @@ class Translator:
         Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
         an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
         """
-        return cls.from_stored(StoredModel.read(Path(path), overrides), device)
+        stored = StoredModel.read(Path(path), overrides)
+        return cls.from_stored(stored, device)
 
     @classmethod
     def from_stored(cls, stored: StoredModel, device: str) -> "Translator":

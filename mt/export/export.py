@@ -307,9 +307,10 @@ def export_ctranslate2(
 
     if reason := describe_unsupported(run.config.decoding):
         raise UserError(reason)
-    check_export_folder(output, options, is_replaced=True)
-    positions, quantization, expected = count_positions(run), options.quantization, proof.expected
     decoding = run.config.decoding.changed(quantization="none")
+    positions, quantization = count_positions(run), options.quantization
+    check_export_folder(output, options, is_replaced=True)
+    expected = proof.expected
     with open_aside(output) as folder:
         write_model(
             folder,
