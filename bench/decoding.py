@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.text_files import FileJob, read_lines, write_translations
+from mt.decoding.text_files import FileJob, read_lines, translated_windows
 from mt.decoding.translator import Translator
 from mt.model.device import keep_freed_memory
 
@@ -87,7 +87,8 @@ def timed_file(translator: Translator, file: Path) -> float:
     """Return the time from file to file, in seconds."""
     with tempfile.TemporaryFile() as out:
         started_at = time.perf_counter()
-        write_translations(translator, read_lines(file), job=FileJob(file), out=out)
+        for window in translated_windows(translator, read_lines(file), None, FileJob(file)):
+            out.write(window.texts[0])
         return time.perf_counter() - started_at
 
 
