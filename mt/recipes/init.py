@@ -44,7 +44,7 @@ from mt.model.device import select_device
 from mt.recipes.detection import detect_corpora, detect_data
 from mt.training.automatic import Forecast, measure_corpora
 from mt.training.distributed import World
-from mt.training.resolve import Setting, Settings, choose_sizes, with_settings
+from mt.training.resolve import Setting, Settings, choose_sizes, expect_updates, with_settings
 from mt.training.resources import measure_speed
 from mt.training.setup import count_parameters
 
@@ -140,7 +140,12 @@ def write_new_config(request: Request) -> Path:
     corpus = measure_corpora(scan.corpora, data.max_tokens)
     settings, forecast = choose_sizes(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
-    passes = forecast.tokens / corpus.target_tokens
+    training = with_settings(config, settings).training
+    valid = (
+        data.valid.held_out if isinstance(data.valid, HeldOutSource) else scan.overlaps["valid"][1]
+    )
+    updates = expect_updates(training, forecast, corpus, valid)
+    passes = updates * forecast.update_tokens / corpus.target_tokens
     if passes >= AUGMENTED_PASSES:
         augmentation = "on"
         if passes >= SAMPLED_PASSES and settings["tokenizer.algorithm"].value == "bpe":
@@ -148,7 +153,7 @@ def write_new_config(request: Request) -> Path:
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
             settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
         config = config.changed(data=data.changed(augmentation=augmentation))
-    _log_cost(with_settings(config, settings), forecast, passes, device)
+    _log_cost(with_settings(config, settings), forecast, updates, passes, device)
     comments = _explain_cleaning(data, report, scan)
     offers_terms = passes >= AUGMENTED_PASSES
     write_text(output, _format_config(config, settings, comments, offers_terms=offers_terms))
@@ -315,7 +320,9 @@ def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _S
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.device) -> None:
+def _log_cost(
+    config: Config, forecast: Forecast, updates: float, passes: float, device: torch.device
+) -> None:
     model = config.model
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
@@ -336,7 +343,7 @@ def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.d
         "training on %s: %s; about %s updates, %s passes over the corpus",
         device.type,
         config.training.budget or expected,
-        f"{forecast.updates:,.0f}",
+        f"{updates:,.0f}",
         f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
     )
     if passes < 1:
