@@ -39,7 +39,6 @@ from mt.doctor.findings import (
     SplitReport,
     advise,
     describe,
-    dump_cleaning,
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
@@ -444,9 +443,8 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
         notes += [f"{split.name}: {note}" for note in check_languages(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for split in others for f in split.findings if f.other in training]
-    cleaning = dump_cleaning(advise(train, overlaps))
     notes = [*describe_misaligned(train), *notes, *_describe_skipped(splits)]
-    return CorpusReport(tuple(reports), tuple(notes), cleaning)
+    return CorpusReport(tuple(reports), tuple(notes), advise(train, overlaps))
 
 
 def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:

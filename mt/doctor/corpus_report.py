@@ -1,9 +1,11 @@
 """Report of `mt data check` as text."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from mt.config.data import CleaningConfig
 from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, SplitReport, describe
 from mt.tables import clip, make_printable
 
@@ -79,11 +81,18 @@ def as_text(report: CorpusReport) -> str:
                 lines += [f"{'':19}{_show(text)}" for text in (example.source, example.target)]
         lines += [""] if split.findings else ["  no warnings", ""]
     lines += [f"note: {note}" for note in report.notes]
-    if report.cleaning:
-        lines += ["To clean the training pairs, add this to the config:", "", report.cleaning]
+    if cleaning := dump_cleaning(report.cleaning):
+        lines += ["To clean the training pairs, add this to the config:", "", cleaning]
     else:
         lines.append("No cleaning of the training pairs is suggested.")
     return "\n".join(lines).rstrip("\n")
+
+
+def dump_cleaning(cleaning: CleaningConfig) -> str:
+    """Return the keys that differ from the defaults as YAML, or ""."""
+    keys = cleaning.model_dump(exclude_defaults=True)
+    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in keys.items())
+    return f"data:\n  cleaning:\n{lines}" if lines else ""
 
 
 def _describe_fertility(split: SplitReport) -> Iterator[str]:

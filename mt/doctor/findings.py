@@ -1,6 +1,5 @@
 """Kinds of warning about a corpus, the checks behind them, advice, and the report."""
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -158,8 +157,8 @@ class CorpusReport:
     splits: tuple[SplitReport, ...]
     notes: tuple[str, ...]
     """Remarks on the corpora as a whole, and on checks that were skipped."""
-    cleaning: str
-    """A `data.cleaning` section in YAML; empty if there is nothing to clean."""
+    cleaning: CleaningConfig
+    """Cleaning that is advised for the training corpora."""
 
 
 MAX_LENGTH_RATIO = 2.5
@@ -282,10 +281,3 @@ def _find_style(split: SplitReport) -> set[str]:
     if base_language(split.source.language) == base_language(split.target.language):
         kinds.add("identical")
     return kinds
-
-
-def dump_cleaning(cleaning: CleaningConfig) -> str:
-    """Return the keys that differ from the defaults as YAML, or ""."""
-    keys = cleaning.model_dump(exclude_defaults=True)
-    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in keys.items())
-    return f"data:\n  cleaning:\n{lines}" if lines else ""

@@ -80,14 +80,13 @@ def detect_data(
     *,
     valid: Sequence[DetectedCorpus],
     tests: Sequence[DetectedCorpus],
-    source_language: str | None,
-    target_language: str | None,
+    given: tuple[str | None, str | None],
 ) -> DataConfig:
     """Return the data of some corpora, with a held-out pair for validation if `valid` is empty.
 
-    Raises DataError unless languages and columns are clear.
+    The user may have `given` languages. Raises DataError unless languages and columns are clear.
     """
-    for side, code in (("source", source_language), ("target", target_language)):
+    for side, code in zip(("source", "target"), given, strict=True):
         if code and (message := describe_country(code)):
             raise DataError(f"--{side}-language {message}")
         if code and not _CODE.fullmatch(code):
@@ -100,7 +99,6 @@ def detect_data(
     for corpus in (*valid, *tests):
         if corpus.description in trained:
             raise DataError(f"{corpus.description}: is a training corpus as well")
-    given = source_language, target_language
     train = [choose_columns(corpus, given) for corpus in train]
     languages = detect_languages(train[0], *given)
     valid = [choose_columns(corpus, languages) for corpus in valid]
@@ -153,7 +151,7 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
     corpora: list[DetectedCorpus] = []
     sides: list[str] = []
     for location in locations:
-        path, bare = expand_home(location), _strip_compression(location)
+        bare, path = _strip_compression(location), expand_home(location)
         place, left, right = location, None, None
         if location.startswith("hub:"):
             parts = _HUB.fullmatch(location)

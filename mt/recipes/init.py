@@ -9,7 +9,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -24,29 +23,27 @@ from pydantic import ValidationError
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
-from mt.config.loading import dump_yaml, parse_value
+from mt.config.loading import dump_yaml
 from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
 from mt.data.splits import (
     CorpusScan,
-    HeldOutPairs,
     open_split,
-    open_splits,
     open_training_corpora,
+    read_splits,
     scan_corpora,
 )
 from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import KINDS, CorpusReport, find_reasons
+from mt.doctor.findings import KINDS, CorpusReport, SplitReport, find_reasons
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
 from mt.recipes.detection import detect_corpora, detect_data
-from mt.training.automatic import Forecast, measure_corpora
+from mt.training.automatic import Forecast, estimate_parameters, measure_corpora
 from mt.training.distributed import World
 from mt.training.resolve import Setting, Settings, choose_sizes, expect_updates, with_settings
 from mt.training.resources import measure_speed
-from mt.training.setup import count_parameters
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100
@@ -93,58 +90,47 @@ def write_new_config(request: Request) -> Path:
     Languages, faults of the corpora and the expected cost are logged. Raises UserError for a
     request that gives no config which can be trained, before anything is written.
     """
-    sections: dict[str, Any] = {}
-    if request.budget:
-        try:
-            sections["training"] = TrainingConfig(budget=request.budget)
-        except ValidationError:
-            raise ConfigError(
-                f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
-            ) from None
-    train = detect_corpora(request.train)
-    data = detect_data(
-        train,
-        valid=detect_corpora(request.valid),
-        tests=detect_corpora(request.test),
-        source_language=request.source_language,
-        target_language=request.target_language,
-    )
+    try:
+        training = TrainingConfig(budget=request.budget) if request.budget else TrainingConfig()
+    except ValidationError:
+        raise ConfigError(
+            f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
+        ) from None
+    train, valid = detect_corpora(request.train), detect_corpora(request.valid)
+    tests = detect_corpora(request.test)
+    given = request.source_language, request.target_language
+    data = detect_data(train, valid=valid, tests=tests, given=given)
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
     scan = _scan(data)
     data = _hold_out(data, scan)
-    with _open_sample(data, scan) as checked:
+    with TemporaryDirectory(prefix="mt-init-") as folder:
+        checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
         report = check_corpora(checked)
-        cleaning = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
         # A sample shows few of the duplicates and overlaps.
-        cleaning |= {"duplicates": "pair"} if scan.repeated else {}
-        cleaning |= {"overlap": "normalized"} if scan.overlaps else {}
-        data, checked = (
-            each.changed(cleaning=CleaningConfig.model_validate(cleaning))
-            for each in (data, checked)
-        )
+        known = {"duplicates": "pair"} if scan.repeated else {}
+        known |= {"overlap": "normalized"} if scan.overlaps else {}
+        cleaning = report.cleaning.changed(**known)
         try:
-            for split in open_splits(checked).values():
-                if isinstance(split.source, HeldOutPairs):
-                    split.source.checksums()
+            read_splits(checked.changed(cleaning=cleaning), are_held_out=True)
         except DataError as error:
             raise DataError(f"{error}; give splits with --valid and --test") from None
-    _log_findings(report, data, output, scan)
-    config = Config(data=data, **sections)
-    device = select_device(config.training.device)
+    trained = [split for split in report.splits if split.name in scan.blocks]
+    _log_findings(report, trained, scan, f"`mt data check {shlex.quote(str(output))}`")
+    comments = _explain_cleaning(cleaning, trained, scan)
+    config = Config(data=data.changed(cleaning=cleaning), training=training)
+    device = select_device(training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
-    measure = partial(measure_speed, world=World(device_name=config.training.device))
+    measure = partial(measure_speed, world=World(device_name=training.device))
     corpus = measure_corpora(scan.corpora, data.max_tokens)
     settings, forecast = choose_sizes(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
-    training = with_settings(config, settings).training
-    valid = (
-        data.valid.held_out if isinstance(data.valid, HeldOutSource) else scan.overlaps["valid"][1]
-    )
-    updates = expect_updates(training, forecast, corpus, valid)
+    sized = with_settings(config, settings)
+    validated = scan.overlaps["valid"][1] if valid else scan.held_out_pairs
+    updates = expect_updates(sized.training, forecast, corpus, validated)
     passes = updates * forecast.update_tokens / corpus.target_tokens
     if passes >= AUGMENTED_PASSES:
         augmentation = "on"
@@ -152,11 +138,10 @@ def write_new_config(request: Request) -> Path:
             augmentation = "strong"
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
             settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
-        config = config.changed(data=data.changed(augmentation=augmentation))
-    _log_cost(with_settings(config, settings), forecast, updates, passes, device)
-    comments = _explain_cleaning(data, report, scan)
-    offers_terms = passes >= AUGMENTED_PASSES
-    write_text(output, _format_config(config, settings, comments, offers_terms=offers_terms))
+        config = config.changed(data=config.data.changed(augmentation=augmentation))
+    text = _format_config(config, settings, comments, offers_terms=passes >= AUGMENTED_PASSES)
+    _log_cost(sized, forecast, updates, passes, device)
+    write_text(output, text)
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
         "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
@@ -186,6 +171,11 @@ class _Scan:
     def repeated(self) -> int:
         """Pairs that occur before in their corpus."""
         return self.corpora.pairs - self.distinct
+
+    @property
+    def held_out_pairs(self) -> int:
+        """Pairs of a split to hold out: 1 %, 1,000 to 2,000, at most 2.5 %."""
+        return min(max(self.distinct // 100, 1000), 2000, self.distinct // 40)
 
     @property
     def is_sampled(self) -> bool:
@@ -245,9 +235,7 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
 
     Raises DataError if there are too few pairs.
     """
-    # 1 % of the pairs, 1,000 to 2,000, at most 2.5 %.
-    held_out = min(max(scan.distinct // 100, 1000), 2000, scan.distinct // 40)
-    split = HeldOutSource(held_out=max(held_out, 1))
+    split = HeldOutSource(held_out=max(scan.held_out_pairs, 1))
     changed: dict[str, Any] = {}
     if isinstance(data.valid, HeldOutSource):
         changed["valid"] = split
@@ -261,33 +249,30 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
             f"are needed{why}"
         )
     names = " and as many for ".join(key.removesuffix("s") for key in changed)
-    left = f"; {held_out:,} are held out for {names}" if changed else ""
+    left = f"; {scan.held_out_pairs:,} are held out for {names}" if changed else ""
     _logger.info("training pairs: %s%s", f"{scan.corpora.pairs:,}", left)
     return data.changed(**changed)
 
 
-@contextmanager
-def _open_sample(data: DataConfig, scan: _Scan) -> Iterator[DataConfig]:
-    """Yield the data to check: the same, or with a sample of large training corpora."""
-    if not scan.is_sampled:
-        yield data
-        return
-    with TemporaryDirectory(prefix="mt-init-") as folder:
-        samples: list[Source] = []
-        for index, blocks in enumerate(scan.blocks.values()):
-            source, target = (Path(folder) / f"{index}.{side}" for side in ("source", "target"))
-            pairs = [pair for block in blocks for pair in block]
-            write_text(source, "".join(f"{pair.source}\n" for pair in pairs))
-            write_text(target, "".join(f"{pair.target}\n" for pair in pairs))
-            samples.append(TextSource(source=str(source), target=str(target)))
-        train: Source | MixtureSource = samples[0]
-        if isinstance(data.train, MixtureSource):
-            train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
-        yield data.changed(train=train)
+def _write_sample(data: DataConfig, scan: _Scan, folder: Path) -> DataConfig:
+    """Write a sample of each training corpus, and return the data with these files."""
+    samples: list[Source] = []
+    for index, blocks in enumerate(scan.blocks.values()):
+        source, target = (folder / f"{index}.{side}" for side in ("source", "target"))
+        pairs = [pair for block in blocks for pair in block]
+        write_text(source, "".join(f"{pair.source}\n" for pair in pairs))
+        write_text(target, "".join(f"{pair.target}\n" for pair in pairs))
+        samples.append(TextSource(source=str(source), target=str(target)))
+    train: Source | MixtureSource = samples[0]
+    if isinstance(data.train, MixtureSource):
+        train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
+    return data.changed(train=train)
 
 
-def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _Scan) -> None:
-    """Log the worst warnings of the check, and notes on checks that were skipped."""
+def _log_findings(
+    report: CorpusReport, trained: Sequence[SplitReport], scan: _Scan, check: str
+) -> None:
+    """Log the worst warnings of the check of given files, and how `check` shows them all."""
     for name, (shared, pairs) in scan.overlaps.items():
         if shared:
             _logger.info(
@@ -295,29 +280,46 @@ def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _S
                 "`overlap: normalized` leaves it out of training",
                 *(name, shared, pairs),
             )
-    held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
-    splits = [split for split in report.splits if split.name not in held_out]
-    train = [split for split in splits if split.name in data.train_corpora()]
     if scan.is_sampled:
-        _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
+        _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in trained):,}")
+    given = [split for split in report.splits if split.name in scan.overlaps]
     rows = [
         (split.name, row)
-        for split in splits
-        for row in make_rows(f for f in split.findings if f.other not in data.train_corpora())
+        for split in (*trained, *given)
+        for row in make_rows(f for f in split.findings if f.other not in scan.blocks)
     ]
     for name, row in rows[:_MAX_WARNINGS]:
         _logger.info(
             "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
         )
-    check = f"`mt data check {shlex.quote(str(output))}`"
     if rows:
         _logger.info("  %s shows all lines", check)
-    out_of_step = set(describe_misaligned(train))
+    out_of_step = set(describe_misaligned(trained))
     for note in report.notes:
         if note not in out_of_step:
             _logger.warning("warning: %s", note)
     if out_of_step:  # the note has a line number, which in a sample is another
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
+
+
+def _explain_cleaning(
+    cleaning: CleaningConfig, trained: Sequence[SplitReport], scan: _Scan
+) -> dict[str, str]:
+    """Return how many pairs or lines each key of the cleaning concerns."""
+    of = f" of {sum(split.pairs for split in trained):,} checked" if scan.is_sampled else ""
+    comments = {}
+    for key in cleaning.model_dump(exclude_defaults=True):
+        if key == "duplicates":
+            comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
+        elif key == "overlap":
+            counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
+            comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
+        else:
+            counts: Counter[str] = Counter()
+            for finding in find_reasons(key, cleaning, trained):
+                counts[KINDS[finding.kind]] += finding.count
+            comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
+    return comments
 
 
 def _log_cost(
@@ -329,7 +331,7 @@ def _log_cost(
         model.encoder_layers,
         model.decoder_layers,
         model.d_model,
-        count_parameters(config.model, config.tokenizer.vocabulary_size) / 1e6,
+        estimate_parameters(model, config.tokenizer.vocabulary_size) / 1e6,
     )
     if model.positional == "rotary":
         _logger.info(
@@ -352,25 +354,6 @@ def _log_cost(
             "--budget",
             100 * passes,
         )
-
-
-def _explain_cleaning(data: DataConfig, report: CorpusReport, scan: _Scan) -> dict[str, str]:
-    """Return how many pairs or lines each key of the cleaning concerns."""
-    train = [split for split in report.splits if split.name in data.train_corpora()]
-    of = f" of {sum(split.pairs for split in train):,} checked" if scan.is_sampled else ""
-    comments = {}
-    for key in data.cleaning.model_dump(exclude_defaults=True):
-        if key == "duplicates":
-            comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
-        elif key == "overlap":
-            counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
-            comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
-        else:
-            counts: Counter[str] = Counter()
-            for finding in find_reasons(key, data.cleaning, train):
-                counts[KINDS[finding.kind]] += finding.count
-            comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
-    return comments
 
 
 def _format_config(
