@@ -361,7 +361,7 @@ class CountedSplit:
     @property
     def pairs(self) -> int:
         """Number of lines that have an opposite line."""
-        return min(self.counts.source.lines, self.counts.target.lines)
+        return min(len(self.counts.source.lengths), len(self.counts.target.lengths))
 
     def blocks(self, task: str) -> Iterator[LineBlock]:
         """Read the corpus once more, with a progress bar."""
@@ -393,7 +393,7 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
     for name, corpus in corpora.items():
         languages = data.direction_of(sections[name])
         counts = count_pairs(read_blocks(corpus, f"{name}: counting"), *languages)
-        if not counts.source.lines or not counts.target.lines:
+        if not len(counts.source.lengths) or not len(counts.target.lengths):
             raise DataError(f"{corpus.description}: the corpus is empty")
         splits.append(CountedSplit(name, corpus, languages, counts))
     vectors: dict[tuple[str, str], WordVectors] = {}
@@ -461,7 +461,7 @@ def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
 def _find_misalignment(
     split: CountedSplit, stretches: Sequence[LineBlock], vectors: WordVectors
 ) -> Iterator[Finding]:
-    lines = split.counts.source.lines, split.counts.target.lines
+    lines = len(split.counts.source.lengths), len(split.counts.target.lengths)
     longer, pairs = max(lines), split.pairs
     if longer != pairs:
         side = "source" if lines[0] > lines[1] else "target"

@@ -164,16 +164,7 @@ class CorpusReport:
 MAX_LENGTH_RATIO = 2.5
 """Limit for `length_ratio`; a greeting may be twice as long as its translation."""
 Test = Callable[[str, str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class PairCheck:
-    """One check of a pair or of one side."""
-
-    kind: str
-    side: str
-    matches: Test
-    """Takes both texts if `side` is `pair`, else the text and its language."""
+"""Takes both texts of a pair, or the text of one side and its language."""
 
 
 def _contains(characters: str) -> Test:
@@ -203,37 +194,28 @@ _TEXT_CHECKS: dict[str, Test] = {
     "tokenized": looks_tokenized,
 }
 _SIDES = ("source", "target")
-CHECKS = (
-    *(PairCheck(kind, "pair", test) for kind, test in _PAIR_CHECKS.items()),
-    *(PairCheck(kind, side, test) for kind, test in _TEXT_CHECKS.items() for side in _SIDES),
-)
+CHECKS = {(kind, "pair"): test for kind, test in _PAIR_CHECKS.items()}
+CHECKS |= {(kind, side): test for kind, test in _TEXT_CHECKS.items() for side in _SIDES}
+"""Checks by kind, and side or `pair`."""
 _MAX_DIRT_SHARE = 0.1
 """A property of a larger share is the style of the corpus, not dirt."""
 _DOUBTFUL = frozenset({"length_ratio", "numbers", "tokenized", "markup"})
 _MIN_DOUBTFUL_SHARE = 0.002
 """Good corpora have up to one such pair in a thousand, and most of these pairs are good."""
-_REPAIRS = {
-    **dict.fromkeys(("nul", "u0085", "u2028", "carriage_return"), "control_characters"),
-    "outer_space": "normalize_spaces",
-    "duplicate_pair": "duplicates",
+_CLEANING: dict[str, tuple[str, object]] = {
+    **dict.fromkeys(("nul", "u0085", "u2028", "carriage_return"), ("control_characters", "strip")),
+    "outer_space": ("normalize_spaces", True),
+    "duplicate_pair": ("duplicates", "pair"),
+    "empty": ("min_characters", 1),
+    "identical": ("identical_sides", True),
+    "length_ratio": ("max_length_ratio", MAX_LENGTH_RATIO),
+    "other_language": ("language", True),
+    "wrong_script": ("wrong_script", True),
+    "numbers": ("numbers", True),
+    **dict.fromkeys(get_args(BrokenText), ("broken_text", None)),
 }
-_FILTERS = {
-    "empty": "min_characters",
-    "identical": "identical_sides",
-    "length_ratio": "max_length_ratio",
-    "other_language": "language",
-    "wrong_script": "wrong_script",
-    "numbers": "numbers",
-    **dict.fromkeys(get_args(BrokenText), "broken_text"),
-}
-_VALUES = {
-    "control_characters": "strip",
-    "duplicates": "pair",
-    "max_length_ratio": MAX_LENGTH_RATIO,
-    "min_characters": 1,
-    "overlap": "normalized",
-}
-"""Values of keys that are not switches; a copy that differs in a comma is an overlap as well."""
+"""Key of the cleaning against a kind, and its value; `broken_text` lists the kinds."""
+_REPAIRS = frozenset({"control_characters", "normalize_spaces", "duplicates"})
 
 
 def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> CleaningConfig:
@@ -246,16 +228,15 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     """
     splits = list(train)
     style = {kind for split in splits for kind in _find_style(split)}
-    keys = ["overlap"] if any(overlaps) else []
+    # A copy that differs in a comma is an overlap as well.
+    values: dict[str, object] = {"overlap": "normalized"} if any(overlaps) else {}
     broken: list[str] = []
     for finding in (finding for split in splits for finding in split.findings):
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
-        if finding.kind in _REPAIRS:
-            keys.append(_REPAIRS[finding.kind])
-        elif finding.kind in _FILTERS and finding.kind not in style and not doubtful:
-            keys.append(_FILTERS[finding.kind])
+        key, value = _CLEANING.get(finding.kind, ("", None))
+        if key in _REPAIRS or (key and finding.kind not in style and not doubtful):
+            values[key] = value
             broken.append(finding.kind)
-    values = {key: _VALUES.get(key, True) for key in keys}
     if "broken_text" in values:
         values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in broken]
     return CleaningConfig.model_validate(values)
@@ -265,7 +246,7 @@ def find_reasons(
     key: str, cleaning: CleaningConfig, splits: Iterable[SplitReport]
 ) -> list[Finding]:
     """Return the warnings about training corpora for which `advise` sets a cleaning key."""
-    kinds = {kind for kind, repair in {**_REPAIRS, **_FILTERS}.items() if repair == key}
+    kinds = {kind for kind, (name, _) in _CLEANING.items() if name == key}
     if key == "broken_text":
         kinds &= {*cleaning.broken_text}
     return [finding for split in splits for finding in split.findings if finding.kind in kinds]

@@ -13,14 +13,7 @@ from mt.data.corpus_files import LineReader
 from mt.data.filters import hash_text, normalized
 from mt.data.pairs import PairSource, TextPairs
 from mt.data.tokenizer import Vocabulary
-from mt.doctor.findings import (
-    CHECKS,
-    MAX_LINES_SHOWN,
-    Fertility,
-    Finding,
-    PairCheck,
-    SideSize,
-)
+from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, SideSize
 from mt.languages import written_without_spaces
 
 BLOCK_LINES = 4000
@@ -67,17 +60,16 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class SideCounts:
-    """Counts and line hashes of one side."""
+    """Characters and hashes of each line of one side."""
 
-    lines: int
-    characters: int
-    longest: int
+    lengths: npt.NDArray[np.int32]
     exact: Hashes
     normalized: Hashes
 
     def size(self, language: str, fertility: Fertility | None) -> SideSize:
         """Return the counts for a report."""
-        return SideSize(language, self.lines, self.characters, self.longest, fertility)
+        longest, characters = int(self.lengths.max(initial=0)), int(self.lengths.sum())
+        return SideSize(language, len(self.lengths), characters, longest, fertility)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,45 +84,34 @@ class PairCounts:
 def count_pairs(
     blocks: Iterable[LineBlock], source_language: str, target_language: str
 ) -> PairCounts:
-    """Count the lines of consecutive blocks; the counts take 40 bytes a pair."""
+    """Count the lines of consecutive blocks; they take 40 bytes a pair."""
     languages = source_language, target_language
     pairs = 0
-    counts = Counter[PairCheck]()
-    first_lines: dict[PairCheck, list[int]] = {check: [] for check in CHECKS}
-    sides: tuple[list[SideCounts], list[SideCounts]] = [], []
+    counts = Counter[tuple[str, str]]()
+    first_lines: dict[tuple[str, str], list[int]] = {check: [] for check in CHECKS}
+    none = np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.uint64)
+    sides = [none], [none]
     for block in blocks:
         pairs += min(len(block.sources), len(block.targets))
-        for check in CHECKS:
-            if check.side == "pair":
-                lines = [n for n, *pair in block.numbered() if check.matches(*pair)]
+        for (kind, side), matches in CHECKS.items():
+            if side == "pair":
+                lines = [n for n, *pair in block.numbered() if matches(*pair)]
             else:
-                side = ("source", "target").index(check.side)
-                language = languages[side]
-                lines = [n for n, *pair in block.numbered() if check.matches(pair[side], language)]
-            counts[check] += len(lines)
-            first_lines[check] += lines[: MAX_LINES_SHOWN - len(first_lines[check])]
+                index = ("source", "target").index(side)
+                language = languages[index]
+                lines = [n for n, *pair in block.numbered() if matches(pair[index], language)]
+            counts[kind, side] += len(lines)
+            first = first_lines[kind, side]
+            first += lines[: MAX_LINES_SHOWN - len(first)]
         for parts, texts in zip(sides, (block.sources, block.targets), strict=True):
-            lengths = [*map(len, texts)]
-            exact = np.array([hash_text(text) for text in texts], dtype=np.uint64)
-            loose = np.array([hash_text(normalized(text)) for text in texts], dtype=np.uint64)
-            longest = max(lengths, default=0)
-            parts.append(SideCounts(len(texts), sum(lengths), longest, exact, loose))
+            exact = np.array([hash_text(text) for text in texts], np.uint64)
+            loose = np.array([hash_text(normalized(text)) for text in texts], np.uint64)
+            parts.append((np.array([*map(len, texts)], np.int32), exact, loose))
+    source, target = (SideCounts(*map(np.concatenate, zip(*parts, strict=True))) for parts in sides)
     findings = (
-        Finding(check.kind, check.side, counts[check], pairs, tuple(lines))
-        for check, lines in first_lines.items()
+        Finding(*check, counts[check], pairs, tuple(lines)) for check, lines in first_lines.items()
     )
-    source, target = map(_sum_sides, sides)
     return PairCounts(source, target, tuple(findings))
-
-
-def _sum_sides(parts: Sequence[SideCounts]) -> SideCounts:
-    return SideCounts(
-        sum(part.lines for part in parts),
-        sum(part.characters for part in parts),
-        max(part.longest for part in parts),
-        np.concatenate([part.exact for part in parts]),
-        np.concatenate([part.normalized for part in parts]),
-    )
 
 
 def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: str) -> Fertility:
