@@ -1,7 +1,7 @@
 """Kinds of warning about a corpus, the checks behind them, advice, and the report."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -159,6 +159,8 @@ class CorpusReport:
     """Remarks on the corpora as a whole, and on checks that were skipped."""
     cleaning: CleaningConfig
     """Cleaning that is advised for the training corpora."""
+    reasons: dict[str, dict[str, int]]
+    """Warnings against which it has a key: counts by kind, by key."""
 
 
 MAX_LENGTH_RATIO = 2.5
@@ -218,38 +220,36 @@ _CLEANING: dict[str, tuple[str, object]] = {
 _REPAIRS = frozenset({"control_characters", "normalize_spaces", "duplicates"})
 
 
-def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> CleaningConfig:
-    """Return the cleaning worth its cost for these training corpora.
+def advise(
+    train: Sequence[SplitReport], overlaps: Iterable[Finding]
+) -> tuple[CleaningConfig, dict[str, dict[str, int]]]:
+    """Return the cleaning worth its cost for these training corpora, and its reasons.
 
     Repairs and `duplicates: pair` are advised wherever they change something. Filters are advised
     against certain errors, however rare, and against doubtful pairs (lengths, numbers, tokenized
     text, markup) from two pairs in a thousand on. The style of a corpus is not filtered in any.
-    `overlaps` are those of the other splits with the training corpora.
+    `overlaps` are those of the other splits with the training corpora. The reasons are counts by
+    kind of warning, by key.
     """
-    splits = list(train)
-    style = {kind for split in splits for kind in _find_style(split)}
+    style = {kind for split in train for kind in _find_style(split)}
+    findings = [finding for split in train for finding in split.findings]
+    kinds = set[str]()
+    for finding in findings:
+        doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
+        key, _ = _CLEANING.get(finding.kind, ("", None))
+        if key in _REPAIRS or (key and finding.kind not in style and not doubtful):
+            kinds.add(finding.kind)
     # A copy that differs in a comma is an overlap as well.
     values: dict[str, object] = {"overlap": "normalized"} if any(overlaps) else {}
-    broken: list[str] = []
-    for finding in (finding for split in splits for finding in split.findings):
-        doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
-        key, value = _CLEANING.get(finding.kind, ("", None))
-        if key in _REPAIRS or (key and finding.kind not in style and not doubtful):
-            values[key] = value
-            broken.append(finding.kind)
+    values |= dict(_CLEANING[kind] for kind in kinds)
     if "broken_text" in values:
-        values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in broken]
-    return CleaningConfig.model_validate(values)
-
-
-def find_reasons(
-    key: str, cleaning: CleaningConfig, splits: Iterable[SplitReport]
-) -> list[Finding]:
-    """Return the warnings about training corpora for which `advise` sets a cleaning key."""
-    kinds = {kind for kind, (name, _) in _CLEANING.items() if name == key}
-    if key == "broken_text":
-        kinds &= {*cleaning.broken_text}
-    return [finding for split in splits for finding in split.findings if finding.kind in kinds]
+        values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in kinds]
+    reasons: dict[str, dict[str, int]] = {}
+    for finding in findings:
+        if finding.kind in kinds:
+            counts = reasons.setdefault(_CLEANING[finding.kind][0], {})
+            counts[finding.kind] = counts.get(finding.kind, 0) + finding.count
+    return CleaningConfig.model_validate(values), reasons
 
 
 def _find_style(split: SplitReport) -> set[str]:

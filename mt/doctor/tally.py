@@ -10,13 +10,16 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from mt.data.corpus_files import LineReader
-from mt.data.filters import hash_text, normalized
+from mt.data.filters import hash_text, in_other_language, normalized
 from mt.data.pairs import PairSource, TextPairs
+from mt.data.sources import TsvPairs, usual_width
 from mt.data.tokenizer import Vocabulary
 from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, SideSize
 from mt.languages import written_without_spaces
 
 BLOCK_LINES = 4000
+_MAX_IDENTIFIED = 100_000
+"""Texts of a side whose language is identified, which is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,9 @@ def read_blocks(corpus: PairSource, task: str) -> Iterator[LineBlock]:
 
     Unlike `pairs`, accept sides of unequal length.
     """
-    left: Iterator[str]
-    right: Iterator[str]
     if isinstance(corpus, TextPairs):
-        left, right = (
-            iter(LineReader(side, long_line="")) for side in (corpus.source, corpus.target)
-        )
+        left: Iterator[str] = iter(LineReader(corpus.source, long_line=""))
+        right: Iterator[str] = iter(LineReader(corpus.target, long_line=""))
     else:
         pairs, same_pairs = tee(corpus.pairs())
         left, right = (pair.source for pair in pairs), (pair.target for pair in same_pairs)
@@ -79,6 +79,11 @@ class PairCounts:
     source: SideCounts
     target: SideCounts
     findings: tuple[Finding, ...]
+
+    @property
+    def pairs(self) -> int:
+        """Number of lines that have an opposite line."""
+        return min(len(self.source.lengths), len(self.target.lengths))
 
 
 def count_pairs(
@@ -147,26 +152,17 @@ def find_overlaps(counts: PairCounts, other: PairCounts, name: str) -> list[Find
 
     Both sides are looked for on both sides. A normalized count equal to the exact one is left out.
     """
-    exact, loose = _find_common(counts, other, "exact"), _find_common(counts, other, "normalized")
-    findings = []
-    for part, same in exact.items():
-        near = loose[part]
-        findings.append(_make_finding(f"overlap_{part}", part, same, other=name))
-        if near.sum() > same.sum():
-            findings.append(_make_finding(f"overlap_{part}_normalized", part, near, other=name))
+    turned = replace(other, source=other.target, target=other.source)
+    findings, shared = [], dict[str, int]()
+    for form, suffix in (("exact", ""), ("normalized", "_normalized")):
+        there, back = _combine_sides(other, form), _combine_sides(turned, form)
+        for part, hashes in _combine_sides(counts, form).items():
+            common = np.isin(hashes, there[part]) | np.isin(hashes, back[part])
+            if not suffix or common.sum() > shared[part]:
+                kind = f"overlap_{part}{suffix}"
+                findings.append(_make_finding(kind, part, common, other=name))
+            shared[part] = int(common.sum())
     return findings
-
-
-def _find_common(
-    counts: PairCounts, other: PairCounts, form: str
-) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return for each pair and side of a split its presence in the other, in either direction."""
-    hashes_here, there = _combine_sides(counts, form), _combine_sides(other, form)
-    back = _combine_sides(replace(other, source=other.target, target=other.source), form)
-    return {
-        part: np.isin(hashes, there[part]) | np.isin(hashes, back[part])
-        for part, hashes in hashes_here.items()
-    }
 
 
 def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:
@@ -179,3 +175,35 @@ def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:
 def _make_finding(kind: str, side: str, mask: npt.NDArray[np.bool_], *, other: str = "") -> Finding:
     lines = tuple((np.flatnonzero(mask)[:MAX_LINES_SHOWN] + 1).tolist())
     return Finding(kind, side, int(mask.sum()), len(mask), lines, other)
+
+
+def find_extra_cells(corpus: PairSource) -> Iterator[Finding]:
+    """Yield the rows of a TSV file that are left out, with the number of the first as a name."""
+    if isinstance(corpus, TsvPairs):
+        widths = [len(cells) for cells in corpus.rows()]
+        width = usual_width(widths)
+        wide = [number for number, cells in enumerate(widths, 1) if cells > width]
+        if wide:
+            yield Finding("extra_cells", "pair", len(wide), len(widths), (), f"line {wide[0]}")
+
+
+def find_other_languages(
+    blocks: Iterable[LineBlock], pairs: int, languages: tuple[str, str]
+) -> list[Finding]:
+    """Count the lines of a fixed sample in another language, by py3langid."""
+    sampled = min(pairs, _MAX_IDENTIFIED)
+    is_sampled = np.zeros(pairs, dtype=bool)
+    is_sampled[np.random.default_rng(1).choice(pairs, sampled, replace=False)] = True
+    lines: tuple[list[int], list[int]] = [], []
+    for block in blocks:
+        for line, *texts in block.numbered():
+            for side, text in enumerate(texts):
+                if is_sampled[line - 1] and in_other_language(text, languages[side]):
+                    lines[side].append(line)
+    total = pairs if sampled < pairs else 0
+    return [
+        Finding(
+            "other_language", side, len(hits), sampled, tuple(hits[:MAX_LINES_SHOWN]), total=total
+        )
+        for side, hits in zip(("source", "target"), lines, strict=True)
+    ]

@@ -7,7 +7,6 @@ written as explicit keys with their reasons.
 import logging
 import math
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,16 +25,10 @@ from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSou
 from mt.config.loading import dump_yaml
 from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
-from mt.data.splits import (
-    CorpusScan,
-    open_split,
-    open_training_corpora,
-    read_splits,
-    scan_corpora,
-)
+from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
 from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import KINDS, CorpusReport, SplitReport, find_reasons
+from mt.doctor.findings import KINDS, CorpusReport, SplitReport
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
@@ -118,8 +111,9 @@ def write_new_config(request: Request) -> Path:
         except DataError as error:
             raise DataError(f"{error}; give splits with --valid and --test") from None
     trained = [split for split in report.splits if split.name in scan.blocks]
+    of = f" of {sum(split.pairs for split in trained):,} checked" if scan.is_sampled else ""
+    comments = _explain_cleaning(cleaning, report.reasons, scan, of)
     _log_findings(report, trained, scan, f"`mt data check {shlex.quote(str(output))}`")
-    comments = _explain_cleaning(cleaning, trained, scan)
     config = Config(data=data.changed(cleaning=cleaning), training=training)
     device = select_device(training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
@@ -143,13 +137,8 @@ def write_new_config(request: Request) -> Path:
     _log_cost(sized, forecast, updates, passes, device)
     write_text(output, text)
     run = shlex.quote(str(Path("runs") / output.stem))
-    _logger.info(
-        "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
-        shlex.quote(str(output)),
-        run,
-        run,
-        next(iter(data.tests)),
-    )
+    then = f"mt translate {run}, and mt evaluate {run} --split {next(iter(data.tests))}"
+    _logger.info("next: mt train %s; then %s", shlex.quote(str(output)), then)
     return output
 
 
@@ -192,11 +181,8 @@ def _scan(data: DataConfig) -> _Scan:
     def normalize(pair: SentencePair) -> tuple[str, str]:
         return normalized(pair.source), normalized(pair.target)
 
-    splits = {
-        name: [*map(normalize, open_split(data, name).pairs())]
-        for name in data.split_names()
-        if not isinstance(data.split(name), HeldOutSource)
-    }
+    given = read_splits(data, are_held_out=False)
+    splits = {name: [*map(normalize, split.pairs)] for name, split in given.items()}
     wanted = {text for pairs in splits.values() for texts in pairs for text in texts if text}
     common = set[str]()
     # The number of pairs to hold out is not known yet.
@@ -282,16 +268,15 @@ def _log_findings(
             )
     if scan.is_sampled:
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in trained):,}")
-    given = [split for split in report.splits if split.name in scan.overlaps]
     rows = [
         (split.name, row)
-        for split in (*trained, *given)
+        for split in report.splits
+        if split.name in {*scan.blocks, *scan.overlaps}
         for row in make_rows(f for f in split.findings if f.other not in scan.blocks)
     ]
     for name, row in rows[:_MAX_WARNINGS]:
-        _logger.info(
-            "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
-        )
+        share = f"{row.count:,} ({format_percent(row.share)})"
+        _logger.info("  %s: %s %s", name, share, row.words)
     if rows:
         _logger.info("  %s shows all lines", check)
     out_of_step = set(describe_misaligned(trained))
@@ -303,10 +288,9 @@ def _log_findings(
 
 
 def _explain_cleaning(
-    cleaning: CleaningConfig, trained: Sequence[SplitReport], scan: _Scan
+    cleaning: CleaningConfig, reasons: Mapping[str, Mapping[str, int]], scan: _Scan, of: str
 ) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
-    of = f" of {sum(split.pairs for split in trained):,} checked" if scan.is_sampled else ""
     comments = {}
     for key in cleaning.model_dump(exclude_defaults=True):
         if key == "duplicates":
@@ -315,10 +299,8 @@ def _explain_cleaning(
             counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
             comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
         else:
-            counts: Counter[str] = Counter()
-            for finding in find_reasons(key, cleaning, trained):
-                counts[KINDS[finding.kind]] += finding.count
-            comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
+            counts = reasons[key].items()
+            comments[key] = "; ".join(f"{n:,}{of}: {KINDS[kind]}" for kind, n in counts)
     return comments
 
 
@@ -326,13 +308,9 @@ def _log_cost(
     config: Config, forecast: Forecast, updates: float, passes: float, device: torch.device
 ) -> None:
     model = config.model
-    _logger.info(
-        "model: %d + %d layers of width %d, %.1f million parameters",
-        model.encoder_layers,
-        model.decoder_layers,
-        model.d_model,
-        estimate_parameters(model, config.tokenizer.vocabulary_size) / 1e6,
-    )
+    layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
+    millions = estimate_parameters(model, config.tokenizer.vocabulary_size) / 1e6
+    _logger.info("model: %s of width %d, %.1f million parameters", layers, model.d_model, millions)
     if model.positional == "rotary":
         _logger.info(
             "  `mt export --to huggingface` needs `model.positional: sinusoidal` and "

@@ -16,7 +16,7 @@ def _found(kind: str, count: int, side: str = "pair") -> Finding:
 
 
 def _advised(*splits: SplitReport) -> dict[str, object]:
-    return advise(splits, ()).model_dump(exclude_defaults=True)
+    return advise(splits, ())[0].model_dump(exclude_defaults=True)
 
 
 @pytest.mark.parametrize("kind", ["length_ratio", "numbers", "tokenized", "markup"])
@@ -72,7 +72,7 @@ def test_repeated_pairs_and_overlaps_are_removed() -> None:
     assert _advised(_split(_found("duplicate_source", 5))) == {}
     assert _advised(_split(_found("duplicate_pair", 1))) == {"duplicates": "pair"}
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")
-    assert advise([_split()], [overlap]) == CleaningConfig(overlap="normalized")
+    assert advise([_split()], [overlap]) == (CleaningConfig(overlap="normalized"), {})
 
 
 def test_a_count_from_a_sample_says_so() -> None:
