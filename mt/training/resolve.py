@@ -374,6 +374,7 @@ def expect_updates(
     """Return the updates that a training of chosen sizes will make.
 
     A budget also pays for the preparation of the corpus, and for the validations on `valid_pairs`.
+    A compiled training makes more.
     """
     if training.budget_seconds is None:
         return forecast.updates
