@@ -41,12 +41,15 @@ def check(
         config = subject / CONFIG_FILE
     loaded = load(config, overrides)
     from mt.doctor.check import check_corpora
-    from mt.doctor.corpus_report import as_text
+    from mt.doctor.corpus_report import as_text, dump_cleaning
 
     _, origin = loaded.tokenizer_origin or ("", None)
     tokenizer = _load_tokenizer(subject if subject.is_dir() else origin)
     report = check_corpora(loaded.data, tokenizer=tokenizer)
-    typer.echo(json.dumps(asdict(report), ensure_ascii=False) if as_json else as_text(report))
+    if as_json:
+        typer.echo(json.dumps(asdict(report), default=dump_cleaning, ensure_ascii=False))
+    else:
+        typer.echo(as_text(report))
 
 
 def _load_tokenizer(folder: Path | None) -> "Tokenizer | None":

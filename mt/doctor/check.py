@@ -5,12 +5,10 @@ full check reads the corpora several times and reports everything.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from zlib import crc32
-
-import numpy as np
 
 from mt.config import DataConfig
 from mt.data.filters import (
@@ -26,9 +24,8 @@ from mt.data.filters import (
     known_languages,
     weighted_length,
 )
-from mt.data.pairs import EvenSample, PairSource, SentencePair
-from mt.data.sources import TsvPairs, open_source, usual_width
-from mt.data.splits import HeldOutPairs, open_splits
+from mt.data.pairs import EvenSample, SentencePair
+from mt.data.splits import HeldOutPairs, open_splits, open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
     KINDS,
@@ -39,7 +36,6 @@ from mt.doctor.findings import (
     SplitReport,
     advise,
     describe,
-    dump_cleaning,
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
@@ -54,6 +50,8 @@ from mt.doctor.tally import (
     PairCounts,
     count_pairs,
     find_duplicates,
+    find_extra_cells,
+    find_other_languages,
     find_overlaps,
     measure_fertility,
     read_blocks,
@@ -66,8 +64,8 @@ _QUICK_STRETCHES, _STRETCHES = 30, 100
 _MAX_PAIRS = 2000
 _MIN_PAIRS = 100
 _MAX_JOINED = 20
-_QUICK_IDENTIFIED, _MAX_IDENTIFIED = 200, 100_000
-"""Texts whose language is identified, which is slow."""
+_QUICK_IDENTIFIED = 200
+"""Texts of a side whose language is identified, which is slow."""
 _MIN_SHARES = {
     "wrong_script": 0.1,
     "mojibake": 0.1,
@@ -85,6 +83,7 @@ _FEWEST_TEXTS = 10
 _SHOWN = 30
 _MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
+_SWAPPED = "the sides look swapped: `{1}` on the source side, `{0}` on the target side"
 
 
 class CorpusWatch:
@@ -100,7 +99,7 @@ class CorpusWatch:
             name: {(pair.source, pair.target) for pair in pairs} for name, pairs in splits.items()
         }
         self._sizes = {name: len(pairs) for name, pairs in self._unseen.items()}
-        self._repeats = _Repeats()
+        self._counts, self._every = Counter[int](), 1
         self._stretches = EvenSample[LineBlock](2 * _QUICK_STRETCHES)
 
     def read(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
@@ -111,7 +110,12 @@ class CorpusWatch:
             for unseen in self._unseen.values():
                 unseen.difference_update(texts)  # also of a corpus of the other direction
                 unseen.difference_update((target, source) for source, target in texts)
-            self._repeats.add(texts)
+            codes = (crc32(f"{s}\n{t}".encode("utf-8", "surrogatepass")) for s, t in texts)
+            self._counts.update([code for code in codes if not code % self._every])
+            while len(self._counts) > _MAX_HASHES:  # sample by hash: all copies of a pair or none
+                self._every *= 2
+                sampled = {c: n for c, n in self._counts.items() if not c % self._every}
+                self._counts = Counter(sampled)
             self._stretches.add([_make_block(chunk, first)])
             yield from chunk
             first += len(chunk)
@@ -135,49 +139,22 @@ class CorpusWatch:
                     f"translates to line i{shift.distance:+d}"
                 )
         languages = cleaning.direction
-        warnings += (
-            _judge(sample, languages)
-            if len(sample) >= _MIN_PAIRS
-            else check_languages(sample, languages)
-        )
+        judge = _judge if len(sample) >= _MIN_PAIRS else check_languages
+        warnings += judge(sample, languages)
         if not cleaning.settings.overlap:
             for name, size in self._sizes.items():
                 shared = size - len(self._unseen[name])
                 if shared >= max(1, _MIN_OVERLAP * size):
                     warnings.append(f"{shared:,} of the {size:,} pairs of `{name}` are also in it")
-        if not cleaning.settings.duplicates and self._repeats.share > _MAJORITY:
-            warnings.append(f"{self._repeats.share:.0%} of the pairs are repetitions")
+        repeated = 1 - len(self._counts) / max(1, self._counts.total())
+        if not cleaning.settings.duplicates and repeated > _MAJORITY:
+            warnings.append(f"{repeated:.0%} of the pairs are repetitions")
         return warnings[:_MAX_WARNINGS]
-
-
-class _Repeats:
-    """Counter of repeated pairs in bounded memory: it samples by hash, all copies or none."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-        self._every = 1
-
-    @property
-    def share(self) -> float:
-        """Share of the pairs that have occurred before."""
-        return 1 - len(self._counts) / max(1, self._counts.total())
-
-    def add(self, texts: Iterable[tuple[str, str]]) -> None:
-        codes = (crc32(f"{s}\n{t}".encode("utf-8", "surrogatepass")) for s, t in texts)
-        self._counts.update([code for code in codes if not code % self._every])
-        while len(self._counts) > _MAX_HASHES:
-            self._every *= 2
-            sampled = {c: n for c, n in self._counts.items() if not c % self._every}
-            self._counts = Counter(sampled)
 
 
 def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
     """Return at most 2,000 pairs, evenly spread over the stretches."""
-    pairs = [
-        SentencePair(source, target)
-        for stretch in stretches
-        for _, source, target in stretch.numbered()
-    ]
+    pairs = [SentencePair(*texts) for stretch in stretches for _, *texts in stretch.numbered()]
     return pairs[:: len(pairs) // _MAX_PAIRS + 1]
 
 
@@ -186,11 +163,8 @@ def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -
 
     Uses scripts if they differ, else py3langid if it is installed.
     """
-    return (
-        _find_no_text(pairs)
-        or _find_swapped_scripts(pairs, languages)
-        or _find_other_languages(pairs, languages)
-    )
+    clear = _find_no_text(pairs) or _find_swapped_scripts(pairs, languages)
+    return clear or _find_other_languages(pairs, languages)
 
 
 def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -210,7 +184,7 @@ def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> li
 
 def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
     """Return True if the sides are in each other's language, judged as by `check_languages`."""
-    return check_languages(pairs, languages) == [_describe_swapped(languages)]
+    return check_languages(pairs, languages) == [_SWAPPED.format(*languages)]
 
 
 def _make_block(pairs: Sequence[SentencePair], first: int = 0) -> LineBlock:
@@ -253,25 +227,17 @@ def _find_no_text(pairs: Sequence[SentencePair]) -> list[str]:
 
 def _find_swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
     """Warn if most sides are in the script of the other side's language only."""
-    source, target = languages
     lettered = [
         pair
         for pair in pairs
         if any(map(str.isalpha, pair.source)) and any(map(str.isalpha, pair.target))
     ]
-    swapped = sum(
-        in_wrong_script(pair.source, source)
-        and in_wrong_script(pair.target, target)
-        and not in_wrong_script(pair.source, target)
-        and not in_wrong_script(pair.target, source)
-        for pair in lettered
-    )
-    return [_describe_swapped(languages)] if swapped > _MAJORITY * len(lettered) else []
-
-
-def _describe_swapped(languages: tuple[str, str]) -> str:
-    source, target = languages
-    return f"the sides look swapped: `{target}` on the source side, `{source}` on the target side"
+    swapped = 0
+    for pair in lettered:
+        texts = pair.source, pair.target
+        wrong = [in_wrong_script(text, code) for text in texts for code in languages]
+        swapped += wrong == [True, False, False, True]
+    return [_SWAPPED.format(*languages)] if swapped > _MAJORITY * len(lettered) else []
 
 
 def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -> Iterator[Finding]:
@@ -289,16 +255,6 @@ def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -
             yield Finding("two_scripts", side, len(rarer), len(numbered), shown)
 
 
-def _find_extra_cells(corpus: PairSource) -> Iterator[Finding]:
-    """Yield the rows of a TSV file that are left out, with the number of the first as a name."""
-    if isinstance(corpus, TsvPairs):
-        widths = [len(cells) for cells in corpus.rows()]
-        width = usual_width(widths)
-        wide = [number for number, cells in enumerate(widths, 1) if cells > width]
-        if wide:
-            yield Finding("extra_cells", "pair", len(wide), len(widths), (), f"line {wide[0]}")
-
-
 def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
     """Warn of sides in another language of the same script; without py3langid return nothing.
 
@@ -311,7 +267,7 @@ def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, s
     sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
     try:
         if tuple(map(_identify_all, sides, languages)) == bases[::-1]:
-            return [_describe_swapped(languages)]
+            return [_SWAPPED.format(*languages)]
         others = [*map(_identify_other, sides, languages)]
     except DataError:
         return []
@@ -350,25 +306,6 @@ def _identify_other(texts: Sequence[str], language: str) -> str | None:
     return Counter(identify(text)[0] for text in others).most_common(1)[0][0]
 
 
-@dataclass(frozen=True)
-class CountedSplit:
-    """A corpus or a split with the counts of its lines."""
-
-    name: str
-    corpus: PairSource
-    languages: tuple[str, str]
-    counts: PairCounts
-
-    @property
-    def pairs(self) -> int:
-        """Number of lines that have an opposite line."""
-        return min(self.counts.source.lines, self.counts.target.lines)
-
-    def blocks(self, task: str) -> Iterator[LineBlock]:
-        """Read the corpus once more, with a progress bar."""
-        return read_blocks(self.corpus, f"{self.name}: {task}")
-
-
 def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> CorpusReport:
     """Read every split of a config several times and return all warnings.
 
@@ -376,77 +313,83 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
     word and the characters that it loses, on a sample. Memory grows by about 110 bytes a pair.
     Raises DataError if a corpus cannot be read or is empty.
     """
-    training = data.train_corpora()
-    sections = {**training, "valid": data.valid, **data.tests}
-    corpora = {
-        key: open_source(section, data.direction_of(section)) for key, section in training.items()
-    }
+    corpora = {corpus.key: corpus for corpus in open_training_corpora(data)}
+    training = frozenset(corpora)
     reports: list[SplitReport] = []
     notes: list[str] = []
     for name, opened in open_splits(data).items():
         try:
             if isinstance(opened.source, HeldOutPairs):
                 opened.source.checksums()
-            corpora[name] = opened.source
+            corpora[name] = opened
         except DataError as error:  # such as training sides of unequal length, checked below
             notes.append(f"{name}: was not checked: {error}")
-    splits = []
+    skipped, known = list[str](), frozenset[str]()
+    try:
+        known = known_languages()
+    except DataError as error:
+        skipped.append(f"languages were not checked: {error}")
+    counts: dict[str, PairCounts] = {}
     for name, corpus in corpora.items():
-        languages = data.direction_of(sections[name])
-        counts = count_pairs(read_blocks(corpus, f"{name}: counting"), *languages)
-        if not counts.source.lines or not counts.target.lines:
-            raise DataError(f"{corpus.description}: the corpus is empty")
-        splits.append(CountedSplit(name, corpus, languages, counts))
+        blocks = read_blocks(corpus.source, f"{name}: counting")
+        counts[name] = count_pairs(blocks, *corpus.direction)
+        if not len(counts[name].source.lengths) or not len(counts[name].target.lengths):
+            raise DataError(f"{corpus.source.description}: the corpus is empty")
     vectors: dict[tuple[str, str], WordVectors] = {}
-    for index, split in enumerate(splits):
-        stretches = spread_stretches(split.blocks("sampling lines"), at_least=_STRETCHES)
+    for name, corpus in corpora.items():
+        source, languages, counted = corpus.source, corpus.direction, counts[name]
+        read = partial(read_blocks, source)
+        stretches = spread_stretches(read(f"{name}: sampling lines"), at_least=_STRETCHES)
         # The first split in two languages is a training corpus if there is one.
-        if split.languages not in vectors:
-            vectors[split.languages] = learn_word_vectors(stretches)
+        if languages not in vectors:
+            vectors[languages] = learn_word_vectors(stretches)
         findings = [
-            *_find_misalignment(split, stretches, vectors[split.languages]),
-            *split.counts.findings,
-            *_find_two_scripts(stretches, split.languages),
-            *_find_extra_cells(split.corpus),
-            *find_duplicates(split.counts),
-            *_find_other_language_lines(split),
+            *_find_misalignment(counted, stretches, read(f"{name}: aligning"), vectors[languages]),
+            *counted.findings,
+            *_find_two_scripts(stretches, languages),
+            *find_extra_cells(source),
+            *find_duplicates(counted),
         ]
-        for other in splits[:index]:
+        if known:
+            blocks = read(f"{name}: identifying languages")
+            findings += find_other_languages(blocks, counted.pairs, languages)
+        for other in reports:
             # Training leaves held-out pairs out.
-            if not (isinstance(split.corpus, HeldOutPairs) and other.name in training):
-                findings += find_overlaps(split.counts, other.counts, other.name)
+            if not (isinstance(source, HeldOutPairs) and other.name in training):
+                findings += find_overlaps(counted, counts[other.name], other.name)
         warnings = [finding for finding in findings if finding.count]
         warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
         shown = {line for finding in warnings for line in finding.lines}
         examples = [
-            PairExample(line, source, target)
-            for block in split.blocks("reading examples")
-            for line, source, target in block.numbered()
-            if line in shown
+            PairExample(*numbered)
+            for block in read(f"{name}: reading examples")
+            for numbered in block.numbered()
+            if numbered[0] in shown
         ]
-        sources = [line for stretch in stretches for line in stretch.sources]
-        targets = [line for stretch in stretches for line in stretch.targets]
         source_fertility = target_fertility = None
         if tokenizer is not None:
-            source_fertility = measure_fertility(sources, tokenizer.source, split.languages[0])
-            target_fertility = measure_fertility(targets, tokenizer.target, split.languages[1])
+            sources = [line for stretch in stretches for line in stretch.sources]
+            targets = [line for stretch in stretches for line in stretch.targets]
+            source_fertility = measure_fertility(sources, tokenizer.source, languages[0])
+            target_fertility = measure_fertility(targets, tokenizer.target, languages[1])
         reports.append(
             SplitReport(
-                split.name,
-                split.corpus.description,
-                split.counts.source.size(split.languages[0], source_fertility),
-                split.counts.target.size(split.languages[1], target_fertility),
+                name,
+                source.description,
+                counted.source.size(languages[0], source_fertility),
+                counted.target.size(languages[1], target_fertility),
                 tuple(warnings),
                 tuple(examples),
             )
         )
-        sample = sample_pairs(stretches)
-        notes += [f"{split.name}: {note}" for note in check_languages(sample, split.languages)]
+        checked = check_languages(sample_pairs(stretches), languages)
+        notes += [f"{name}: {note}" for note in checked]
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for split in others for f in split.findings if f.other in training]
-    cleaning = dump_cleaning(advise(train, overlaps))
-    notes = [*describe_misaligned(train), *notes, *_describe_skipped(splits)]
-    return CorpusReport(tuple(reports), tuple(notes), cleaning)
+    codes = dict.fromkeys(code for corpus in corpora.values() for code in corpus.direction)
+    skipped += _describe_skipped(codes, known)
+    notes = [*describe_misaligned(train), *notes, *skipped]
+    return CorpusReport(tuple(reports), tuple(notes), *advise(train, overlaps))
 
 
 def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
@@ -461,57 +404,28 @@ def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
 
 
 def _find_misalignment(
-    split: CountedSplit, stretches: Sequence[LineBlock], vectors: WordVectors
+    counts: PairCounts,
+    stretches: Sequence[LineBlock],
+    blocks: Iterable[LineBlock],
+    vectors: WordVectors,
 ) -> Iterator[Finding]:
-    lines = split.counts.source.lines, split.counts.target.lines
-    longer, pairs = max(lines), split.pairs
-    if longer != pairs:
+    """Yield sides of unequal length, unrelated sides, and where the sides go out of step."""
+    lines, pairs = (len(counts.source.lengths), len(counts.target.lengths)), counts.pairs
+    if max(lines) != pairs:
         side = "source" if lines[0] > lines[1] else "target"
-        yield Finding("uneven", side, longer - pairs, longer, (pairs + 1,))
+        yield Finding("uneven", side, max(lines) - pairs, max(lines), (pairs + 1,))
     if are_unrelated(stretches, vectors):
         yield Finding("unrelated", "pair", pairs, pairs, ())
         return
-    for shift in find_shifts(split.blocks("aligning"), vectors):
+    for shift in find_shifts(blocks, vectors):
         yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
 
 
-def _find_other_language_lines(split: CountedSplit) -> list[Finding]:
-    """Count the lines of a fixed sample in another language; without py3langid return nothing."""
-    try:
-        known_languages()
-    except DataError:
-        return []
-    sampled = min(split.pairs, _MAX_IDENTIFIED)
-    is_sampled = np.zeros(split.pairs, dtype=bool)
-    is_sampled[np.random.default_rng(1).choice(split.pairs, sampled, replace=False)] = True
-    lines: tuple[list[int], list[int]] = [], []
-    for block in split.blocks("identifying languages"):
-        for line, *texts in block.numbered():
-            for side, text in enumerate(texts):
-                if is_sampled[line - 1] and in_other_language(text, split.languages[side]):
-                    lines[side].append(line)
-    total = split.pairs if sampled < split.pairs else 0
-    return [
-        Finding(
-            "other_language", side, len(hits), sampled, tuple(hits[:MAX_LINES_SHOWN]), total=total
-        )
-        for side, hits in zip(("source", "target"), lines, strict=True)
-    ]
-
-
-def _describe_skipped(splits: Iterable[CountedSplit]) -> Iterator[str]:
-    """Yield the checks that were skipped, once for each language."""
-    languages = dict.fromkeys(code for split in splits for code in split.languages)
-    try:
-        known = known_languages()
-    except DataError as error:
-        yield f"languages were not checked: {error}"
-        known = frozenset(map(base_language, languages))
+def _describe_skipped(languages: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """Yield the checks that were skipped for languages; py3langid identifies those `known`."""
     for language in languages:
-        skipped = []
-        if not scripts_of(language):
-            skipped.append("its script is unknown")
-        if base_language(language) not in known:
+        skipped = [] if scripts_of(language) else ["its script is unknown"]
+        if known and base_language(language) not in known:
             skipped.append("py3langid does not identify it")
         if skipped:
             yield f"`{language}` was not fully checked: {' and '.join(skipped)}"

@@ -1,10 +1,12 @@
 """Report of `mt data check` as text."""
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, SplitReport, describe
+from mt.config.data import CleaningConfig
+from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, describe
 from mt.tables import clip, make_printable
 
 _SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
@@ -67,8 +69,21 @@ def as_text(report: CorpusReport) -> str:
             f"  {split.pairs:,} pairs; {source.language}: {source.characters:,} characters, "
             f"longest {source.longest:,}; {target.language}: {target.characters:,}, longest "
             f"{target.longest:,}",
-            *(f"  {line}" for line in _describe_fertility(split)),
         ]
+        for side in (source, target):
+            if counts := side.fertility:
+                words = ""
+                if counts.words is not None:
+                    words = f", {counts.tokens / max(1, counts.words):.2f} a word"
+                shown = " ".join(
+                    f"{make_printable(character)} (U+{ord(character):04X}) {count:,}"
+                    for character, count in counts.lost[:_SHOWN_LOST]
+                )
+                lost = f", with counts: {shown}" if shown else ""
+                lines.append(
+                    f"  {side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a "
+                    f"character{words}; characters lost: {len(counts.lost):,}{lost}"
+                )
         examples = {example.line: example for example in split.examples}
         for row in make_rows(split.findings):
             numbers = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
@@ -76,36 +91,22 @@ def as_text(report: CorpusReport) -> str:
             where = f"; {word} {numbers}" if row.lines else ""
             lines.append(f"  {row.count:>9,} {format_percent(row.share):>6}  {row.words}{where}")
             if row.lines and (example := examples.get(row.lines[0])):
-                lines += [f"{'':19}{_show(text)}" for text in (example.source, example.target)]
+                for text in (example.source, example.target):
+                    codes = _INVISIBLE.sub(
+                        lambda run: "".join(f"<U+{ord(c):04X}>" for c in run[0]), text
+                    )
+                    lines.append(f"{'':19}{clip(codes, _SHOWN_CELLS)}")
         lines += [""] if split.findings else ["  no warnings", ""]
     lines += [f"note: {note}" for note in report.notes]
-    if report.cleaning:
-        lines += ["To clean the training pairs, add this to the config:", "", report.cleaning]
+    if cleaning := dump_cleaning(report.cleaning):
+        lines += ["To clean the training pairs, add this to the config:", "", cleaning]
     else:
         lines.append("No cleaning of the training pairs is suggested.")
     return "\n".join(lines).rstrip("\n")
 
 
-def _describe_fertility(split: SplitReport) -> Iterator[str]:
-    """Yield the tokens of each side; nothing without a tokenizer."""
-    for side in (split.source, split.target):
-        counts = side.fertility
-        if counts is None:
-            continue
-        text = (
-            f"{side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a character"
-        )
-        if counts.words is not None:
-            text += f", {counts.tokens / max(1, counts.words):.2f} a word"
-        shown = " ".join(
-            f"{make_printable(character)} (U+{ord(character):04X}) {count:,}"
-            for character, count in counts.lost[:_SHOWN_LOST]
-        )
-        lost = f", with counts: {shown}" if shown else ""
-        yield f"{text}; characters lost: {len(counts.lost):,}{lost}"
-
-
-def _show(text: str) -> str:
-    """Return the start of a text, with code points in place of invisible characters."""
-    codes = _INVISIBLE.sub(lambda run: "".join(f"<U+{ord(c):04X}>" for c in run[0]), text)
-    return clip(codes, _SHOWN_CELLS)
+def dump_cleaning(cleaning: CleaningConfig) -> str:
+    """Return the keys that differ from the defaults as YAML, or ""."""
+    keys = cleaning.model_dump(exclude_defaults=True)
+    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in keys.items())
+    return f"data:\n  cleaning:\n{lines}" if lines else ""

@@ -1,8 +1,7 @@
 """Kinds of warning about a corpus, the checks behind them, advice, and the report."""
 
-import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -158,23 +157,16 @@ class CorpusReport:
     splits: tuple[SplitReport, ...]
     notes: tuple[str, ...]
     """Remarks on the corpora as a whole, and on checks that were skipped."""
-    cleaning: str
-    """A `data.cleaning` section in YAML; empty if there is nothing to clean."""
+    cleaning: CleaningConfig
+    """Cleaning that is advised for the training corpora."""
+    reasons: dict[str, dict[str, int]]
+    """Warnings against which it has a key: counts by kind, by key."""
 
 
 MAX_LENGTH_RATIO = 2.5
 """Limit for `length_ratio`; a greeting may be twice as long as its translation."""
 Test = Callable[[str, str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class PairCheck:
-    """One check of a pair or of one side."""
-
-    kind: str
-    side: str
-    matches: Test
-    """Takes both texts if `side` is `pair`, else the text and its language."""
+"""Takes both texts of a pair, or the text of one side and its language."""
 
 
 def _contains(characters: str) -> Test:
@@ -204,72 +196,60 @@ _TEXT_CHECKS: dict[str, Test] = {
     "tokenized": looks_tokenized,
 }
 _SIDES = ("source", "target")
-CHECKS = (
-    *(PairCheck(kind, "pair", test) for kind, test in _PAIR_CHECKS.items()),
-    *(PairCheck(kind, side, test) for kind, test in _TEXT_CHECKS.items() for side in _SIDES),
-)
+CHECKS = {(kind, "pair"): test for kind, test in _PAIR_CHECKS.items()}
+CHECKS |= {(kind, side): test for kind, test in _TEXT_CHECKS.items() for side in _SIDES}
+"""Checks by kind, and side or `pair`."""
 _MAX_DIRT_SHARE = 0.1
 """A property of a larger share is the style of the corpus, not dirt."""
 _DOUBTFUL = frozenset({"length_ratio", "numbers", "tokenized", "markup"})
 _MIN_DOUBTFUL_SHARE = 0.002
 """Good corpora have up to one such pair in a thousand, and most of these pairs are good."""
-_REPAIRS = {
-    **dict.fromkeys(("nul", "u0085", "u2028", "carriage_return"), "control_characters"),
-    "outer_space": "normalize_spaces",
-    "duplicate_pair": "duplicates",
+_CLEANING: dict[str, tuple[str, object]] = {
+    **dict.fromkeys(("nul", "u0085", "u2028", "carriage_return"), ("control_characters", "strip")),
+    "outer_space": ("normalize_spaces", True),
+    "duplicate_pair": ("duplicates", "pair"),
+    "empty": ("min_characters", 1),
+    "identical": ("identical_sides", True),
+    "length_ratio": ("max_length_ratio", MAX_LENGTH_RATIO),
+    "other_language": ("language", True),
+    "wrong_script": ("wrong_script", True),
+    "numbers": ("numbers", True),
+    **dict.fromkeys(get_args(BrokenText), ("broken_text", None)),
 }
-_FILTERS = {
-    "empty": "min_characters",
-    "identical": "identical_sides",
-    "length_ratio": "max_length_ratio",
-    "other_language": "language",
-    "wrong_script": "wrong_script",
-    "numbers": "numbers",
-    **dict.fromkeys(get_args(BrokenText), "broken_text"),
-}
-_VALUES = {
-    "control_characters": "strip",
-    "duplicates": "pair",
-    "max_length_ratio": MAX_LENGTH_RATIO,
-    "min_characters": 1,
-    "overlap": "normalized",
-}
-"""Values of keys that are not switches; a copy that differs in a comma is an overlap as well."""
+"""Key of the cleaning against a kind, and its value; `broken_text` lists the kinds."""
+_REPAIRS = frozenset({"control_characters", "normalize_spaces", "duplicates"})
 
 
-def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> CleaningConfig:
-    """Return the cleaning worth its cost for these training corpora.
+def advise(
+    train: Sequence[SplitReport], overlaps: Iterable[Finding]
+) -> tuple[CleaningConfig, dict[str, dict[str, int]]]:
+    """Return the cleaning worth its cost for these training corpora, and its reasons.
 
     Repairs and `duplicates: pair` are advised wherever they change something. Filters are advised
     against certain errors, however rare, and against doubtful pairs (lengths, numbers, tokenized
     text, markup) from two pairs in a thousand on. The style of a corpus is not filtered in any.
-    `overlaps` are those of the other splits with the training corpora.
+    `overlaps` are those of the other splits with the training corpora. The reasons are counts by
+    kind of warning, by key.
     """
-    splits = list(train)
-    style = {kind for split in splits for kind in _find_style(split)}
-    keys = ["overlap"] if any(overlaps) else []
-    broken: list[str] = []
-    for finding in (finding for split in splits for finding in split.findings):
+    style = {kind for split in train for kind in _find_style(split)}
+    findings = [finding for split in train for finding in split.findings]
+    kinds = set[str]()
+    for finding in findings:
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
-        if finding.kind in _REPAIRS:
-            keys.append(_REPAIRS[finding.kind])
-        elif finding.kind in _FILTERS and finding.kind not in style and not doubtful:
-            keys.append(_FILTERS[finding.kind])
-            broken.append(finding.kind)
-    values = {key: _VALUES.get(key, True) for key in keys}
+        key, _ = _CLEANING.get(finding.kind, ("", None))
+        if key in _REPAIRS or (key and finding.kind not in style and not doubtful):
+            kinds.add(finding.kind)
+    # A copy that differs in a comma is an overlap as well.
+    values: dict[str, object] = {"overlap": "normalized"} if any(overlaps) else {}
+    values |= dict(_CLEANING[kind] for kind in kinds)
     if "broken_text" in values:
-        values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in broken]
-    return CleaningConfig.model_validate(values)
-
-
-def find_reasons(
-    key: str, cleaning: CleaningConfig, splits: Iterable[SplitReport]
-) -> list[Finding]:
-    """Return the warnings about training corpora for which `advise` sets a cleaning key."""
-    kinds = {kind for kind, repair in {**_REPAIRS, **_FILTERS}.items() if repair == key}
-    if key == "broken_text":
-        kinds &= {*cleaning.broken_text}
-    return [finding for split in splits for finding in split.findings if finding.kind in kinds]
+        values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in kinds]
+    reasons: dict[str, dict[str, int]] = {}
+    for finding in findings:
+        if finding.kind in kinds:
+            counts = reasons.setdefault(_CLEANING[finding.kind][0], {})
+            counts[finding.kind] = counts.get(finding.kind, 0) + finding.count
+    return CleaningConfig.model_validate(values), reasons
 
 
 def _find_style(split: SplitReport) -> set[str]:
@@ -282,10 +262,3 @@ def _find_style(split: SplitReport) -> set[str]:
     if base_language(split.source.language) == base_language(split.target.language):
         kinds.add("identical")
     return kinds
-
-
-def dump_cleaning(cleaning: CleaningConfig) -> str:
-    """Return the keys that differ from the defaults as YAML, or ""."""
-    keys = cleaning.model_dump(exclude_defaults=True)
-    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in keys.items())
-    return f"data:\n  cleaning:\n{lines}" if lines else ""

@@ -6,16 +6,15 @@ is, for all following lines. The distance of each line follows from the best pat
 similarity of the lines it pairs and pays for every change of distance (Viterbi 1967).
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from mt.data.pairs import EvenSample
+from mt.data.words import WORD
 from mt.doctor.tally import LineBlock
 
 Floats = npt.NDArray[np.float32]
@@ -30,9 +29,6 @@ _STEM = 5
 _MAX_CHARACTERS = 300  # the head of a line identifies it
 _MAX_FEATURES = 80
 _SMOOTHING = 1.0
-# Split into characters: kana, Han, Hangul, Thai, Lao, Khmer.
-_UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+|\d+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -104,29 +100,19 @@ def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[Line
     """
     sample = EvenSample[LineBlock](2 * at_least)
     for block in blocks:
-        starts = range(0, len(block.sources), CHUNK_LINES)
-        parts = [slice(start, start + CHUNK_LINES) for start in starts]
-        sample.add(
-            [
-                LineBlock(block.first + part.start, block.sources[part], block.targets[part])
-                for part in parts
-            ]
-        )
+        for start in range(0, len(block.sources), CHUNK_LINES):
+            part = slice(start, start + CHUNK_LINES)
+            sample.add([LineBlock(block.first + start, block.sources[part], block.targets[part])])
     return sample.items
 
 
-def _split_words(line: str) -> list[str]:
-    """Return the words and the characters of unspaced scripts, in lower case."""
-    return _WORD.findall(line[:_MAX_CHARACTERS].lower())
+def _find_stems(line: str) -> set[str]:
+    """Return the beginnings of the words of a line, and the characters of unspaced scripts."""
+    return {word[:_STEM] for word in WORD.findall(line[:_MAX_CHARACTERS].lower())}
 
 
 def _choose_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
-    counts = Counter(
-        word
-        for lines in sides
-        for line in lines
-        for word in {word[:_STEM] for word in _split_words(line)}
-    )
+    counts = Counter(stem for lines in sides for line in lines for stem in _find_stems(line))
     # Ties alphabetically, because the order of a set differs between processes.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     words = [word for word, count in ranked[:_MAX_WORDS] if count >= _MIN_COUNT]
@@ -135,9 +121,9 @@ def _choose_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
 
 def _find_word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
     """Return the sorted ids of the different known words of each line."""
-    id_of = cache(lambda word: words.get(word[:_STEM], -1))
     return [
-        np.array(sorted({*map(id_of, _split_words(line))} - {-1}), dtype=np.int64) for line in lines
+        np.array(sorted(words[stem] for stem in _find_stems(line) & words.keys()), dtype=np.int64)
+        for line in lines
     ]
 
 
@@ -213,17 +199,15 @@ def are_unrelated(stretches: Sequence[LineBlock], vectors: WordVectors) -> bool:
 
 def _without_repeats(block: LineBlock) -> LineBlock:
     """Return the pairs whose sides are both new; several translations of a line often adjoin."""
-    sources: set[str] = set()
-    targets: set[str] = set()
-    distinct = []
+    sources, targets = set[str](), set[str]()
+    distinct = LineBlock(block.first, [], [])
     for _, source, target in block.numbered():
         if source not in sources and target not in targets:
-            distinct.append((source, target))
+            distinct.sources.append(source)
+            distinct.targets.append(target)
         sources.add(source)
         targets.add(target)
-    return LineBlock(
-        block.first, [source for source, _ in distinct], [target for _, target in distinct]
-    )
+    return distinct
 
 
 def _sum_similarities(embedded: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, int]:

@@ -10,20 +10,16 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from mt.data.corpus_files import LineReader
-from mt.data.filters import hash_text, normalized
+from mt.data.filters import hash_text, in_other_language, normalized
 from mt.data.pairs import PairSource, TextPairs
+from mt.data.sources import TsvPairs, usual_width
 from mt.data.tokenizer import Vocabulary
-from mt.doctor.findings import (
-    CHECKS,
-    MAX_LINES_SHOWN,
-    Fertility,
-    Finding,
-    PairCheck,
-    SideSize,
-)
+from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, SideSize
 from mt.languages import written_without_spaces
 
 BLOCK_LINES = 4000
+_MAX_IDENTIFIED = 100_000
+"""Texts of a side whose language is identified, which is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,9 @@ def read_blocks(corpus: PairSource, task: str) -> Iterator[LineBlock]:
 
     Unlike `pairs`, accept sides of unequal length.
     """
-    left: Iterator[str]
-    right: Iterator[str]
     if isinstance(corpus, TextPairs):
-        left, right = (
-            iter(LineReader(side, long_line="")) for side in (corpus.source, corpus.target)
-        )
+        left: Iterator[str] = iter(LineReader(corpus.source, long_line=""))
+        right: Iterator[str] = iter(LineReader(corpus.target, long_line=""))
     else:
         pairs, same_pairs = tee(corpus.pairs())
         left, right = (pair.source for pair in pairs), (pair.target for pair in same_pairs)
@@ -67,17 +60,16 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class SideCounts:
-    """Counts and line hashes of one side."""
+    """Characters and hashes of each line of one side."""
 
-    lines: int
-    characters: int
-    longest: int
+    lengths: npt.NDArray[np.int32]
     exact: Hashes
     normalized: Hashes
 
     def size(self, language: str, fertility: Fertility | None) -> SideSize:
         """Return the counts for a report."""
-        return SideSize(language, self.lines, self.characters, self.longest, fertility)
+        longest, characters = int(self.lengths.max(initial=0)), int(self.lengths.sum())
+        return SideSize(language, len(self.lengths), characters, longest, fertility)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,49 +80,43 @@ class PairCounts:
     target: SideCounts
     findings: tuple[Finding, ...]
 
+    @property
+    def pairs(self) -> int:
+        """Number of lines that have an opposite line."""
+        return min(len(self.source.lengths), len(self.target.lengths))
+
 
 def count_pairs(
     blocks: Iterable[LineBlock], source_language: str, target_language: str
 ) -> PairCounts:
-    """Count the lines of consecutive blocks; the counts take 40 bytes a pair."""
+    """Count the lines of consecutive blocks; they take 40 bytes a pair."""
     languages = source_language, target_language
     pairs = 0
-    counts = Counter[PairCheck]()
-    first_lines: dict[PairCheck, list[int]] = {check: [] for check in CHECKS}
-    sides: tuple[list[SideCounts], list[SideCounts]] = [], []
+    counts = Counter[tuple[str, str]]()
+    first_lines: dict[tuple[str, str], list[int]] = {check: [] for check in CHECKS}
+    none = np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.uint64)
+    sides = [none], [none]
     for block in blocks:
         pairs += min(len(block.sources), len(block.targets))
-        for check in CHECKS:
-            if check.side == "pair":
-                lines = [n for n, *pair in block.numbered() if check.matches(*pair)]
+        for (kind, side), matches in CHECKS.items():
+            if side == "pair":
+                lines = [n for n, *pair in block.numbered() if matches(*pair)]
             else:
-                side = ("source", "target").index(check.side)
-                language = languages[side]
-                lines = [n for n, *pair in block.numbered() if check.matches(pair[side], language)]
-            counts[check] += len(lines)
-            first_lines[check] += lines[: MAX_LINES_SHOWN - len(first_lines[check])]
+                index = ("source", "target").index(side)
+                language = languages[index]
+                lines = [n for n, *pair in block.numbered() if matches(pair[index], language)]
+            counts[kind, side] += len(lines)
+            first = first_lines[kind, side]
+            first += lines[: MAX_LINES_SHOWN - len(first)]
         for parts, texts in zip(sides, (block.sources, block.targets), strict=True):
-            lengths = [*map(len, texts)]
-            exact = np.array([hash_text(text) for text in texts], dtype=np.uint64)
-            loose = np.array([hash_text(normalized(text)) for text in texts], dtype=np.uint64)
-            longest = max(lengths, default=0)
-            parts.append(SideCounts(len(texts), sum(lengths), longest, exact, loose))
+            exact = np.array([hash_text(text) for text in texts], np.uint64)
+            loose = np.array([hash_text(normalized(text)) for text in texts], np.uint64)
+            parts.append((np.array([*map(len, texts)], np.int32), exact, loose))
+    source, target = (SideCounts(*map(np.concatenate, zip(*parts, strict=True))) for parts in sides)
     findings = (
-        Finding(check.kind, check.side, counts[check], pairs, tuple(lines))
-        for check, lines in first_lines.items()
+        Finding(*check, counts[check], pairs, tuple(lines)) for check, lines in first_lines.items()
     )
-    source, target = map(_sum_sides, sides)
     return PairCounts(source, target, tuple(findings))
-
-
-def _sum_sides(parts: Sequence[SideCounts]) -> SideCounts:
-    return SideCounts(
-        sum(part.lines for part in parts),
-        sum(part.characters for part in parts),
-        max(part.longest for part in parts),
-        np.concatenate([part.exact for part in parts]),
-        np.concatenate([part.normalized for part in parts]),
-    )
 
 
 def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: str) -> Fertility:
@@ -166,26 +152,17 @@ def find_overlaps(counts: PairCounts, other: PairCounts, name: str) -> list[Find
 
     Both sides are looked for on both sides. A normalized count equal to the exact one is left out.
     """
-    exact, loose = _find_common(counts, other, "exact"), _find_common(counts, other, "normalized")
-    findings = []
-    for part, same in exact.items():
-        near = loose[part]
-        findings.append(_make_finding(f"overlap_{part}", part, same, other=name))
-        if near.sum() > same.sum():
-            findings.append(_make_finding(f"overlap_{part}_normalized", part, near, other=name))
+    turned = replace(other, source=other.target, target=other.source)
+    findings, shared = [], dict[str, int]()
+    for form, suffix in (("exact", ""), ("normalized", "_normalized")):
+        there, back = _combine_sides(other, form), _combine_sides(turned, form)
+        for part, hashes in _combine_sides(counts, form).items():
+            common = np.isin(hashes, there[part]) | np.isin(hashes, back[part])
+            if not suffix or common.sum() > shared[part]:
+                kind = f"overlap_{part}{suffix}"
+                findings.append(_make_finding(kind, part, common, other=name))
+            shared[part] = int(common.sum())
     return findings
-
-
-def _find_common(
-    counts: PairCounts, other: PairCounts, form: str
-) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return for each pair and side of a split its presence in the other, in either direction."""
-    hashes_here, there = _combine_sides(counts, form), _combine_sides(other, form)
-    back = _combine_sides(replace(other, source=other.target, target=other.source), form)
-    return {
-        part: np.isin(hashes, there[part]) | np.isin(hashes, back[part])
-        for part, hashes in hashes_here.items()
-    }
 
 
 def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:
@@ -198,3 +175,35 @@ def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:
 def _make_finding(kind: str, side: str, mask: npt.NDArray[np.bool_], *, other: str = "") -> Finding:
     lines = tuple((np.flatnonzero(mask)[:MAX_LINES_SHOWN] + 1).tolist())
     return Finding(kind, side, int(mask.sum()), len(mask), lines, other)
+
+
+def find_extra_cells(corpus: PairSource) -> Iterator[Finding]:
+    """Yield the rows of a TSV file that are left out, with the number of the first as a name."""
+    if isinstance(corpus, TsvPairs):
+        widths = [len(cells) for cells in corpus.rows()]
+        width = usual_width(widths)
+        wide = [number for number, cells in enumerate(widths, 1) if cells > width]
+        if wide:
+            yield Finding("extra_cells", "pair", len(wide), len(widths), (), f"line {wide[0]}")
+
+
+def find_other_languages(
+    blocks: Iterable[LineBlock], pairs: int, languages: tuple[str, str]
+) -> list[Finding]:
+    """Count the lines of a fixed sample in another language, by py3langid."""
+    sampled = min(pairs, _MAX_IDENTIFIED)
+    is_sampled = np.zeros(pairs, dtype=bool)
+    is_sampled[np.random.default_rng(1).choice(pairs, sampled, replace=False)] = True
+    lines: tuple[list[int], list[int]] = [], []
+    for block in blocks:
+        for line, *texts in block.numbered():
+            for side, text in enumerate(texts):
+                if is_sampled[line - 1] and in_other_language(text, languages[side]):
+                    lines[side].append(line)
+    total = pairs if sampled < pairs else 0
+    return [
+        Finding(
+            "other_language", side, len(hits), sampled, tuple(hits[:MAX_LINES_SHOWN]), total=total
+        )
+        for side, hits in zip(("source", "target"), lines, strict=True)
+    ]

@@ -80,14 +80,13 @@ def detect_data(
     *,
     valid: Sequence[DetectedCorpus],
     tests: Sequence[DetectedCorpus],
-    source_language: str | None,
-    target_language: str | None,
+    given: tuple[str | None, str | None],
 ) -> DataConfig:
     """Return the data of some corpora, with a held-out pair for validation if `valid` is empty.
 
-    Raises DataError unless languages and columns are clear.
+    The user may have `given` languages. Raises DataError unless languages and columns are clear.
     """
-    for side, code in (("source", source_language), ("target", target_language)):
+    for side, code in zip(("source", "target"), given, strict=True):
         if code and (message := describe_country(code)):
             raise DataError(f"--{side}-language {message}")
         if code and not _CODE.fullmatch(code):
@@ -100,7 +99,6 @@ def detect_data(
     for corpus in (*valid, *tests):
         if corpus.description in trained:
             raise DataError(f"{corpus.description}: is a training corpus as well")
-    given = source_language, target_language
     train = [choose_columns(corpus, given) for corpus in train]
     languages = detect_languages(train[0], *given)
     valid = [choose_columns(corpus, languages) for corpus in valid]
@@ -109,7 +107,7 @@ def detect_data(
 
     def orient(corpus: DetectedCorpus) -> Source:
         """Return the section with the sides of text files and columns in the direction."""
-        section, suffixes = corpus.section, corpus.suffixes
+        section, suffixes = make_section(corpus, languages), corpus.suffixes
         if isinstance(section, TextSource) and suffixes == languages[::-1]:
             return section.changed(source=section.target, target=section.source)
         if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
@@ -122,7 +120,7 @@ def detect_data(
                     f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
                     f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
                 )
-        return make_section(corpus, languages)
+        return section
 
     def name(corpora: Sequence[DetectedCorpus], taken: Collection[str]) -> dict[str, Source]:
         sections: dict[str, Source] = {}
@@ -153,7 +151,7 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
     corpora: list[DetectedCorpus] = []
     sides: list[str] = []
     for location in locations:
-        path, bare = expand_home(location), _strip_compression(location)
+        bare, path = _strip_compression(location), expand_home(location)
         place, left, right = location, None, None
         if location.startswith("hub:"):
             parts = _HUB.fullmatch(location)
@@ -163,9 +161,8 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
                     "[:SPLIT]; name a commit, 40 hexadecimal digits, so that the config always "
                     "reads the same rows"
                 )
-            keys = {"format": "hub"} | {
-                key: part for key, part in parts.groupdict().items() if part
-            }
+            present = {key: part for key, part in parts.groupdict().items() if part}
+            keys = {"format": "hub"} | present
             name = parts["name"].partition("/")[2]
         elif kind := _FORMATS.get(bare.suffix.lower(), "folder" if path.is_dir() else ""):
             if kind != "folder" and "://" not in location:
@@ -222,11 +219,13 @@ def detect_languages(
     if a language remains unknown, or both are the same.
     """
     section, languages = corpus.section, (source, target)
-    if isinstance(section, TmxSource | RecordSource):
-        languages = _choose_direction(corpus, source, target)
-    elif isinstance(section, XliffSource | PoSource):
-        marked = [*_list_marked_languages(section), "", ""]
-        languages = source or marked[0], target or marked[1]
+    if isinstance(section, TmxSource | XliffSource | PoSource | RecordSource):
+        marked = _list_marked_languages(section)
+        if isinstance(section, TmxSource | RecordSource):
+            languages = _choose_direction(corpus, marked, source, target)
+        else:
+            marked += ["", ""]
+            languages = source or marked[0], target or marked[1]
     else:
         languages = source or corpus.suffixes[0], target or corpus.suffixes[1]
         if None in languages:
@@ -345,10 +344,9 @@ def _match_languages(
 
 
 def _choose_direction(
-    corpus: DetectedCorpus, source: str | None, target: str | None
+    corpus: DetectedCorpus, marked: Sequence[str], source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
     """Return the direction between marked languages, which have no order."""
-    marked = _list_marked_languages(corpus.section)
     for side, code in (("source", source), ("target", target)):
         if code and marked and {code, code.partition("-")[0]}.isdisjoint(marked):
             raise DataError(
@@ -413,9 +411,8 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
                 f"are {listed(names)}"
             )
     columns = tuple(fields[language] for language in languages)
-    if columns == tuple(f"translation.{language}" for language in languages):
-        return section
-    return section.changed(columns=columns)
+    is_usual = columns == tuple(f"translation.{language}" for language in languages)
+    return section if is_usual else section.changed(columns=columns)
 
 
 def _open(section: Source) -> PairSource:

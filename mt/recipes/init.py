@@ -7,9 +7,7 @@ written as explicit keys with their reasons.
 import logging
 import math
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -24,29 +22,21 @@ from pydantic import ValidationError
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
-from mt.config.loading import dump_yaml, parse_value
+from mt.config.loading import dump_yaml
 from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
-from mt.data.splits import (
-    CorpusScan,
-    HeldOutPairs,
-    open_split,
-    open_splits,
-    open_training_corpora,
-    scan_corpora,
-)
+from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
 from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import KINDS, CorpusReport, find_reasons
+from mt.doctor.findings import KINDS, CorpusReport, SplitReport
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
 from mt.recipes.detection import detect_corpora, detect_data
-from mt.training.automatic import Forecast, measure_corpora
+from mt.training.automatic import Forecast, estimate_parameters, measure_corpora
 from mt.training.distributed import World
-from mt.training.resolve import Setting, Settings, choose_sizes, with_settings
+from mt.training.resolve import Setting, Settings, choose_sizes, expect_updates, with_settings
 from mt.training.resources import measure_speed
-from mt.training.setup import count_parameters
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100
@@ -93,73 +83,62 @@ def write_new_config(request: Request) -> Path:
     Languages, faults of the corpora and the expected cost are logged. Raises UserError for a
     request that gives no config which can be trained, before anything is written.
     """
-    sections: dict[str, Any] = {}
-    if request.budget:
-        try:
-            sections["training"] = TrainingConfig(budget=request.budget)
-        except ValidationError:
-            raise ConfigError(
-                f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
-            ) from None
-    train = detect_corpora(request.train)
-    data = detect_data(
-        train,
-        valid=detect_corpora(request.valid),
-        tests=detect_corpora(request.test),
-        source_language=request.source_language,
-        target_language=request.target_language,
-    )
+    try:
+        training = TrainingConfig(budget=request.budget) if request.budget else TrainingConfig()
+    except ValidationError:
+        raise ConfigError(
+            f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
+        ) from None
+    train, valid = detect_corpora(request.train), detect_corpora(request.valid)
+    tests = detect_corpora(request.test)
+    given = request.source_language, request.target_language
+    data = detect_data(train, valid=valid, tests=tests, given=given)
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
     scan = _scan(data)
     data = _hold_out(data, scan)
-    with _open_sample(data, scan) as checked:
+    with TemporaryDirectory(prefix="mt-init-") as folder:
+        checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
         report = check_corpora(checked)
-        cleaning = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
         # A sample shows few of the duplicates and overlaps.
-        cleaning |= {"duplicates": "pair"} if scan.repeated else {}
-        cleaning |= {"overlap": "normalized"} if scan.overlaps else {}
-        data, checked = (
-            each.changed(cleaning=CleaningConfig.model_validate(cleaning))
-            for each in (data, checked)
-        )
+        known = {"duplicates": "pair"} if scan.repeated else {}
+        known |= {"overlap": "normalized"} if scan.overlaps else {}
+        cleaning = report.cleaning.changed(**known)
         try:
-            for split in open_splits(checked).values():
-                if isinstance(split.source, HeldOutPairs):
-                    split.source.checksums()
+            read_splits(checked.changed(cleaning=cleaning), are_held_out=True)
         except DataError as error:
             raise DataError(f"{error}; give splits with --valid and --test") from None
-    _log_findings(report, data, output, scan)
-    config = Config(data=data, **sections)
-    device = select_device(config.training.device)
+    trained = [split for split in report.splits if split.name in scan.blocks]
+    of = f" of {sum(split.pairs for split in trained):,} checked" if scan.is_sampled else ""
+    comments = _explain_cleaning(cleaning, report.reasons, scan, of)
+    _log_findings(report, trained, scan, f"`mt data check {shlex.quote(str(output))}`")
+    config = Config(data=data.changed(cleaning=cleaning), training=training)
+    device = select_device(training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
-    measure = partial(measure_speed, world=World(device_name=config.training.device))
+    measure = partial(measure_speed, world=World(device_name=training.device))
     corpus = measure_corpora(scan.corpora, data.max_tokens)
     settings, forecast = choose_sizes(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
-    passes = forecast.tokens / corpus.target_tokens
+    sized = with_settings(config, settings)
+    validated = scan.overlaps["valid"][1] if valid else scan.held_out_pairs
+    updates = expect_updates(sized.training, forecast, corpus, validated)
+    passes = updates * forecast.update_tokens / corpus.target_tokens
     if passes >= AUGMENTED_PASSES:
         augmentation = "on"
         if passes >= SAMPLED_PASSES and settings["tokenizer.algorithm"].value == "bpe":
             augmentation = "strong"
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
             settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
-        config = config.changed(data=data.changed(augmentation=augmentation))
-    _log_cost(with_settings(config, settings), forecast, passes, device)
-    comments = _explain_cleaning(data, report, scan)
-    offers_terms = passes >= AUGMENTED_PASSES
-    write_text(output, _format_config(config, settings, comments, offers_terms=offers_terms))
+        config = config.changed(data=config.data.changed(augmentation=augmentation))
+    text = _format_config(config, settings, comments, offers_terms=passes >= AUGMENTED_PASSES)
+    _log_cost(sized, forecast, updates, passes, device)
+    write_text(output, text)
     run = shlex.quote(str(Path("runs") / output.stem))
-    _logger.info(
-        "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
-        shlex.quote(str(output)),
-        run,
-        run,
-        next(iter(data.tests)),
-    )
+    then = f"mt translate {run}, and mt evaluate {run} --split {next(iter(data.tests))}"
+    _logger.info("next: mt train %s; then %s", shlex.quote(str(output)), then)
     return output
 
 
@@ -183,6 +162,11 @@ class _Scan:
         return self.corpora.pairs - self.distinct
 
     @property
+    def held_out_pairs(self) -> int:
+        """Pairs of a split to hold out: 1 %, 1,000 to 2,000, at most 2.5 %."""
+        return min(max(self.distinct // 100, 1000), 2000, self.distinct // 40)
+
+    @property
     def is_sampled(self) -> bool:
         """True if there are too many pairs to check all of them."""
         return self.corpora.pairs > MAX_CHECKED
@@ -197,11 +181,8 @@ def _scan(data: DataConfig) -> _Scan:
     def normalize(pair: SentencePair) -> tuple[str, str]:
         return normalized(pair.source), normalized(pair.target)
 
-    splits = {
-        name: [*map(normalize, open_split(data, name).pairs())]
-        for name in data.split_names()
-        if not isinstance(data.split(name), HeldOutSource)
-    }
+    given = read_splits(data, are_held_out=False)
+    splits = {name: [*map(normalize, split.pairs)] for name, split in given.items()}
     wanted = {text for pairs in splits.values() for texts in pairs for text in texts if text}
     common = set[str]()
     # The number of pairs to hold out is not known yet.
@@ -240,9 +221,7 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
 
     Raises DataError if there are too few pairs.
     """
-    # 1 % of the pairs, 1,000 to 2,000, at most 2.5 %.
-    held_out = min(max(scan.distinct // 100, 1000), 2000, scan.distinct // 40)
-    split = HeldOutSource(held_out=max(held_out, 1))
+    split = HeldOutSource(held_out=max(scan.held_out_pairs, 1))
     changed: dict[str, Any] = {}
     if isinstance(data.valid, HeldOutSource):
         changed["valid"] = split
@@ -256,33 +235,30 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
             f"are needed{why}"
         )
     names = " and as many for ".join(key.removesuffix("s") for key in changed)
-    left = f"; {held_out:,} are held out for {names}" if changed else ""
+    left = f"; {scan.held_out_pairs:,} are held out for {names}" if changed else ""
     _logger.info("training pairs: %s%s", f"{scan.corpora.pairs:,}", left)
     return data.changed(**changed)
 
 
-@contextmanager
-def _open_sample(data: DataConfig, scan: _Scan) -> Iterator[DataConfig]:
-    """Yield the data to check: the same, or with a sample of large training corpora."""
-    if not scan.is_sampled:
-        yield data
-        return
-    with TemporaryDirectory(prefix="mt-init-") as folder:
-        samples: list[Source] = []
-        for index, blocks in enumerate(scan.blocks.values()):
-            source, target = (Path(folder) / f"{index}.{side}" for side in ("source", "target"))
-            pairs = [pair for block in blocks for pair in block]
-            write_text(source, "".join(f"{pair.source}\n" for pair in pairs))
-            write_text(target, "".join(f"{pair.target}\n" for pair in pairs))
-            samples.append(TextSource(source=str(source), target=str(target)))
-        train: Source | MixtureSource = samples[0]
-        if isinstance(data.train, MixtureSource):
-            train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
-        yield data.changed(train=train)
+def _write_sample(data: DataConfig, scan: _Scan, folder: Path) -> DataConfig:
+    """Write a sample of each training corpus, and return the data with these files."""
+    samples: list[Source] = []
+    for index, blocks in enumerate(scan.blocks.values()):
+        source, target = (folder / f"{index}.{side}" for side in ("source", "target"))
+        pairs = [pair for block in blocks for pair in block]
+        write_text(source, "".join(f"{pair.source}\n" for pair in pairs))
+        write_text(target, "".join(f"{pair.target}\n" for pair in pairs))
+        samples.append(TextSource(source=str(source), target=str(target)))
+    train: Source | MixtureSource = samples[0]
+    if isinstance(data.train, MixtureSource):
+        train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
+    return data.changed(train=train)
 
 
-def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _Scan) -> None:
-    """Log the worst warnings of the check, and notes on checks that were skipped."""
+def _log_findings(
+    report: CorpusReport, trained: Sequence[SplitReport], scan: _Scan, check: str
+) -> None:
+    """Log the worst warnings of the check of given files, and how `check` shows them all."""
     for name, (shared, pairs) in scan.overlaps.items():
         if shared:
             _logger.info(
@@ -290,24 +266,20 @@ def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _S
                 "`overlap: normalized` leaves it out of training",
                 *(name, shared, pairs),
             )
-    held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
-    splits = [split for split in report.splits if split.name not in held_out]
-    train = [split for split in splits if split.name in data.train_corpora()]
     if scan.is_sampled:
-        _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
+        _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in trained):,}")
     rows = [
         (split.name, row)
-        for split in splits
-        for row in make_rows(f for f in split.findings if f.other not in data.train_corpora())
+        for split in report.splits
+        if split.name in {*scan.blocks, *scan.overlaps}
+        for row in make_rows(f for f in split.findings if f.other not in scan.blocks)
     ]
     for name, row in rows[:_MAX_WARNINGS]:
-        _logger.info(
-            "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
-        )
-    check = f"`mt data check {shlex.quote(str(output))}`"
+        share = f"{row.count:,} ({format_percent(row.share)})"
+        _logger.info("  %s: %s %s", name, share, row.words)
     if rows:
         _logger.info("  %s shows all lines", check)
-    out_of_step = set(describe_misaligned(train))
+    out_of_step = set(describe_misaligned(trained))
     for note in report.notes:
         if note not in out_of_step:
             _logger.warning("warning: %s", note)
@@ -315,15 +287,30 @@ def _log_findings(report: CorpusReport, data: DataConfig, output: Path, scan: _S
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.device) -> None:
+def _explain_cleaning(
+    cleaning: CleaningConfig, reasons: Mapping[str, Mapping[str, int]], scan: _Scan, of: str
+) -> dict[str, str]:
+    """Return how many pairs or lines each key of the cleaning concerns."""
+    comments = {}
+    for key in cleaning.model_dump(exclude_defaults=True):
+        if key == "duplicates":
+            comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
+        elif key == "overlap":
+            counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
+            comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
+        else:
+            counts = reasons[key].items()
+            comments[key] = "; ".join(f"{n:,}{of}: {KINDS[kind]}" for kind, n in counts)
+    return comments
+
+
+def _log_cost(
+    config: Config, forecast: Forecast, updates: float, passes: float, device: torch.device
+) -> None:
     model = config.model
-    _logger.info(
-        "model: %d + %d layers of width %d, %.1f million parameters",
-        model.encoder_layers,
-        model.decoder_layers,
-        model.d_model,
-        count_parameters(config.model, config.tokenizer.vocabulary_size) / 1e6,
-    )
+    layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
+    millions = estimate_parameters(model, config.tokenizer.vocabulary_size) / 1e6
+    _logger.info("model: %s of width %d, %.1f million parameters", layers, model.d_model, millions)
     if model.positional == "rotary":
         _logger.info(
             "  `mt export --to huggingface` needs `model.positional: sinusoidal` and "
@@ -336,7 +323,7 @@ def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.d
         "training on %s: %s; about %s updates, %s passes over the corpus",
         device.type,
         config.training.budget or expected,
-        f"{forecast.updates:,.0f}",
+        f"{updates:,.0f}",
         f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
     )
     if passes < 1:
@@ -345,25 +332,6 @@ def _log_cost(config: Config, forecast: Forecast, passes: float, device: torch.d
             "--budget",
             100 * passes,
         )
-
-
-def _explain_cleaning(data: DataConfig, report: CorpusReport, scan: _Scan) -> dict[str, str]:
-    """Return how many pairs or lines each key of the cleaning concerns."""
-    train = [split for split in report.splits if split.name in data.train_corpora()]
-    of = f" of {sum(split.pairs for split in train):,} checked" if scan.is_sampled else ""
-    comments = {}
-    for key in data.cleaning.model_dump(exclude_defaults=True):
-        if key == "duplicates":
-            comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
-        elif key == "overlap":
-            counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
-            comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
-        else:
-            counts: Counter[str] = Counter()
-            for finding in find_reasons(key, data.cleaning, train):
-                counts[KINDS[finding.kind]] += finding.count
-            comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
-    return comments
 
 
 def _format_config(

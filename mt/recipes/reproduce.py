@@ -93,15 +93,10 @@ class SplitResult:
         if self.band:
             expected = f"{self.band.low:.2f} to {self.band.high:.2f}"
             result = "pass" if self.passed else "FAIL"
-        return (
-            self.split,
-            expected,
-            f"{self.evaluation.bleu.value:.2f}",
-            result,
-            f"{self.nearest.value:.2f}" if self.nearest else "-",
-            f"{self.evaluation.chrf.value:.2f}",
-            str(self.evaluation.sentences),
-        )
+        bleu, chrf = f"{self.evaluation.bleu.value:.2f}", f"{self.evaluation.chrf.value:.2f}"
+        nearest = f"{self.nearest.value:.2f}" if self.nearest else "-"
+        sentences = str(self.evaluation.sentences)
+        return self.split, expected, bleu, result, nearest, chrf, sentences
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,8 @@ _VALIDATION_SHARE = 0.05
 """Share of a budget for validations, without the last."""
 _VALIDATION_COST = 5.0
 """Time to score and translate a pair, in times of training on it; more for smaller models."""
+_START, _PREPARED_PAIRS = 10.0, 4000
+"""Seconds in which a training starts, and pairs that it reads, learns from and encodes in one."""
 _CERTAIN = 0.9
 """Share of the updates of a config that a budget has to allow; its measurement is uncertain."""
 _MOST_REFERENCES = 2000
@@ -208,8 +210,8 @@ def _choose_model(
     """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's.
 
     It is the largest that the corpus has pairs for and that is trained on enough tokens. The speed
-    of one model suggests it. Its own is measured before it is chosen: the smaller a model, the more
-    its operations cost, and a larger one may not fit.
+    of one model suggests it. Its own, with updates of its size, is measured before it is chosen:
+    the smaller both are, the more an operation costs, and a larger model may not fit.
     """
     tied = Setting("decoder", "only the target side has one vocabulary")
     if config.tokenizer.vocabulary == "joint":
@@ -236,8 +238,10 @@ def _choose_model(
         parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
         least = 0.0 if size is SIZES[0] else size.tokens_per_parameter * parameters
         try:
-            if forecast.tokens >= least and rate and size is not reference:
-                measured = _measure(candidate, corpus, device, measure)
+            if forecast.tokens >= least and rate:
+                update = {"target_tokens_per_update": forecast.update_tokens}
+                trained = candidate.changed(training=config.training.changed(**update))
+                measured = _measure(trained, corpus, device, measure)
                 forecast = _forecast(candidate, corpus, device, measured)
         except _TOO_LARGE:
             if size is SIZES[0]:
@@ -341,7 +345,8 @@ def _choose_end(
     most, useful = most_updates(training, per_epoch), passes * per_epoch
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)
-    updates, pairs = _updates_in(training, data, seconds, left)
+    tokens = float(data.valid_lengths[:, TARGET].sum())
+    updates, pairs = _updates_in(training, len(data.valid), tokens, seconds, left)
     settings = {}
     if training.is_open("validation_pairs"):
         extent = Setting(pairs, "a twentieth of the budget at most")
@@ -363,14 +368,30 @@ def _choose_end(
     return updates, {**settings, "training.max_updates": Setting(updates, reason)}
 
 
+def expect_updates(
+    training: TrainingConfig, forecast: Forecast, corpus: CorpusStatistics, valid_pairs: int
+) -> float:
+    """Return the updates that a training of chosen sizes will make.
+
+    A budget also pays for the preparation of the corpus, and for the validations on `valid_pairs`.
+    A compiled training makes more.
+    """
+    if training.budget_seconds is None:
+        return forecast.updates
+    seconds = forecast.seconds / forecast.updates
+    left = training.budget_seconds - _START - corpus.pairs / _PREPARED_PAIRS
+    tokens = valid_pairs * corpus.target_tokens / corpus.pairs
+    return min(forecast.updates, _updates_in(training, valid_pairs, tokens, seconds, left)[0])
+
+
 def _updates_in(
-    training: TrainingConfig, data: TrainingData, seconds: float, left: float
+    training: TrainingConfig, pairs: int, tokens: float, seconds: float, left: float
 ) -> tuple[int, int | None]:
     """Return how many updates of some `seconds` fit into the time left, beside all validations.
 
-    The second number is that of pairs to validate on; None for all.
+    There are `pairs` of `tokens` on the target side to validate on. The second number is that of
+    pairs to validate on before the end; None for all.
     """
-    pairs, tokens = len(data.valid), float(data.valid_lengths[:, TARGET].sum())
     of_all = _VALIDATION_COST * tokens * seconds / training.target_tokens_per_update
     left = max(left - of_all, 1e-6)  # the last validation
     is_given = not training.is_open("validate_every")

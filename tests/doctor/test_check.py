@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from mt.config.data import CleaningConfig
 from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.check import check_corpora
+from mt.doctor.corpus_report import dump_cleaning
 from mt.doctor.findings import KINDS, CorpusReport, Finding
 from mt.doctor.tally import measure_fertility
 from tests.factories import Program
@@ -129,7 +131,7 @@ def test_each_planted_defect_is_found_at_its_line_alone_and_the_advice_is_valid(
     elsewhere |= {kind for kind in KINDS if kind.startswith(("overlap", "duplicate"))}
     assert {kind for kind, _ in PLANTED} | elsewhere == set(KINDS)
     with recipe.open("a", encoding="utf-8") as file:
-        file.write(report.cleaning.removeprefix("data:\n"))
+        file.write(dump_cleaning(report.cleaning).removeprefix("data:\n"))
     cleaning = load_config(recipe).data.cleaning
     assert (cleaning.control_characters, cleaning.min_characters) == ("strip", 1)
     assert cleaning.normalize_spaces
@@ -174,7 +176,7 @@ def test_overlaps_are_counted_exactly_and_normalized(folder: Path) -> None:
         "overlap_source_normalized": (3, (4, 5, 8)),
         "overlap_target_normalized": (3, (4, 8, 10)),
     }
-    assert "overlap: " in report.cleaning
+    assert report.cleaning.overlap == "normalized"
 
 
 def test_held_out_splits_are_compared_with_each_other(folder: Path) -> None:
@@ -182,7 +184,7 @@ def test_held_out_splits_are_compared_with_each_other(folder: Path) -> None:
     _write(folder, "test", [*_clean(7000, 49), _clean(5000, 1)[0]])
     report = _check(_recipe(folder))
     assert {f.other for f in _find(report, 2).values()} == {"valid"}
-    assert report.cleaning == ""
+    assert dump_cleaning(report.cleaning) == ""
 
 
 def test_a_missing_line_is_located(folder: Path) -> None:
@@ -239,8 +241,7 @@ def test_each_corpus_of_a_mixture_is_a_split_with_its_languages(folder: Path) ->
     assert {(f.kind, f.other, f.lines) for f in _find(report, 3).values()} == {
         (f"overlap_{part}", "train.corpora.other", (4,)) for part in ("pair", "source", "target")
     }
-    assert "wrong_script: true" in report.cleaning
-    assert 'overlap: "normalized"' in report.cleaning
+    assert report.cleaning == CleaningConfig(wrong_script=True, overlap="normalized")
 
 
 def test_skipped_checks_are_noted_once_per_language(folder: Path) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
-from mt.doctor.findings import Finding, SideSize, SplitReport, advise, describe, dump_cleaning
+from mt.config.data import CleaningConfig
+from mt.doctor.findings import Finding, SideSize, SplitReport, advise, describe
 
 PAIRS = 10_000
 
@@ -15,7 +16,7 @@ def _found(kind: str, count: int, side: str = "pair") -> Finding:
 
 
 def _advised(*splits: SplitReport) -> dict[str, object]:
-    return advise(splits, ()).model_dump(exclude_defaults=True)
+    return advise(splits, ())[0].model_dump(exclude_defaults=True)
 
 
 @pytest.mark.parametrize("kind", ["length_ratio", "numbers", "tokenized", "markup"])
@@ -71,8 +72,7 @@ def test_repeated_pairs_and_overlaps_are_removed() -> None:
     assert _advised(_split(_found("duplicate_source", 5))) == {}
     assert _advised(_split(_found("duplicate_pair", 1))) == {"duplicates": "pair"}
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")
-    advised = advise([_split()], [overlap])
-    assert dump_cleaning(advised) == 'data:\n  cleaning:\n    overlap: "normalized"\n'
+    assert advise([_split()], [overlap]) == (CleaningConfig(overlap="normalized"), {})
 
 
 def test_a_count_from_a_sample_says_so() -> None:

@@ -23,7 +23,7 @@ from mt.training.automatic import (
     choose_update_tokens,
     make_forecast,
 )
-from mt.training.resolve import choose_length, choose_sizes, with_settings
+from mt.training.resolve import choose_length, choose_sizes, expect_updates, with_settings
 from mt.training.setup import count_parameters
 
 TOKENS = 27
@@ -89,6 +89,8 @@ class Choice:
     parameters: int
     tokens: float
     updates: int
+    expected: float
+    """Forecast of the updates, before the corpus is encoded."""
     passes: float
     seconds: float
     launching: float
@@ -130,8 +132,10 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         )
         where = torch.device(device.kind)
         open_config = Config.model_validate(given)
-        sizes, _ = choose_sizes(open_config, facts, where, measure)
+        sizes, forecast = choose_sizes(open_config, facts, where, measure)
         before, sized = tuple(measured), with_settings(open_config, sizes)
+        assert forecast is not None
+        expected = expect_updates(sized.training, forecast, facts, 17)
         size = sized.training.target_tokens_per_update
         per_epoch = max(1, round(pairs * TOKENS / size))
         vocabulary = sized.tokenizer.vocabulary_size
@@ -158,6 +162,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         cached_parameters(config.model, vocabulary),
         tokens,
         updates,
+        expected,
         tokens / (pairs * TOKENS),
         seconds,
         1 - device.computing_seconds(compiled) / device.update_seconds(compiled),
@@ -214,6 +219,12 @@ def test_more_time_pairs_or_speed_never_make_a_smaller_model() -> None:
     for device, budget in product(DEVICES, BUDGETS):
         sizes = [choices()[pairs, device, budget].parameters for pairs in PAIRS]
         assert sizes == sorted(sizes)
+
+
+def test_forecast_is_near_what_a_budget_allows() -> None:
+    for (pairs, device, budget), choice in choices().items():
+        if budget is not None and PAIRS[pairs] <= 30_000 and choice.last.training.compile != "on":
+            assert choice.expected == pytest.approx(choice.updates, rel=0.25), (device, budget)
 
 
 LEAST_PAIRS = {192: 10_000, 256: 20_000, 384: 50_000, 512: 300_000, 1024: 4_000_000}
