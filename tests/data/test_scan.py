@@ -16,6 +16,7 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import JOINT, SOURCE, TARGET
 from mt.data.tokenizer_training import TokenizerText
+from mt.errors import DataError
 from mt.training.trainer import train
 from tests.factories import DIGITS, config
 
@@ -92,6 +93,22 @@ def test_scan_finds_in_one_reading_what_separate_readings_find(
         sum(len(pair.target) for pair in pairs),
     )
     assert scan.sample == tuple(pairs[::2])
+
+
+@pytest.mark.parametrize(
+    ("index", "fault", "named"),
+    [(4500, b"\xff", "text.de: line 4501 "), (9000, b"a\nb\n", "text.de has 9002:")],
+)
+def test_a_fault_ends_the_scan(
+    index: int, fault: bytes, named: str, mixture: Config, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.de"
+    lines = path.read_bytes().split(b"\n")
+    lines[index] = fault
+    path.write_bytes(b"\n".join(lines))
+    text = TokenizerText.for_run(mixture.tokenizer, mixture.data, origin=None, seed=1)
+    with pytest.raises(DataError, match=named):
+        scan_corpora(open_training_corpora(mixture.data), text=text)
 
 
 @pytest.mark.parametrize("size", [1, 4095, 8191, 8192, 16_384, 40_001])

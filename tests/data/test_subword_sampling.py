@@ -209,6 +209,17 @@ def test_next_epoch_is_drawn_ahead_and_former_epochs_are_deleted(
     assert files(plain) == set()
 
 
+def test_failed_draw_is_raised_when_its_epoch_is_opened(
+    plain: PairStore, epochs: EpochTokens
+) -> None:
+    path = find_epoch_file(plain, SAMPLING, 1)
+    path.mkdir(parents=True)  # no file can replace a folder
+    epochs.open(0)
+    with pytest.raises(OSError, match=str(path)):
+        epochs.open(1)
+    path.rmdir()
+
+
 def test_waiting_for_another_process_is_logged_and_its_file_used(
     plain: PairStore,
     epochs: EpochTokens,

@@ -24,6 +24,8 @@ from mt.export.m2m100 import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
 
 WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "the", "dog",
          "runs", "quickly", "old", "house", "green", "ﬁsh", "кот", "бежит", "быстро")  # fmt: skip
@@ -389,7 +391,7 @@ decoding: {{search: beam, beam: 2, max_length_ratio: 1.0, max_length_extra: 6, t
 """
 
 
-def test_a_pruned_import_learns_exports_and_serves_other_languages(
+def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     german, english = WORDS[:6], WORDS[9:15]
@@ -405,6 +407,9 @@ def test_a_pruned_import_learns_exports_and_serves_other_languages(
     train_with(recipe, run)
     losses = [event["loss"] for event in journal(run, "validation")]
     assert losses[-1] < 0.7 * losses[0]
+    train_until(recipe, tmp_path / "again", 27, "SIGTERM")
+    train_with(recipe, tmp_path / "again")
+    assert outcome(run) == outcome(tmp_path / "again")
     assert export_ctranslate2(run, tmp_path / "fast", ExportOptions(device="cpu")).failure is None
     assert export_huggingface(run, tmp_path / "theirs again", ExportOptions()).failure is None
     translator = load_translator(run)
