@@ -19,7 +19,7 @@ from mt.config import Config, ModelConfig, TokenizerConfig
 from mt.config.loading import load_config
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.store import Example
-from mt.data.tokenizer import Tokenizer, Vocabulary, read_models
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
@@ -189,7 +189,7 @@ def extend_tokenizer(
 ) -> Tokenizer:
     """Copy a tokenizer, with the new tokens and tags of the settings, learnt from all pairs."""
     old = Tokenizer.load(origin / "tokenizer" if (origin / "tokenizer").is_dir() else origin)
-    text = TokenizerText(read_models(origin), 1, NewText((), (old.source, old.target)))
+    text = TokenizerText(NewText((), (old.source, old.target)))
     text.add(pairs, ("en", "de"))
     return provide_tokenizer(settings, folder, origin=("tokenizer.from", origin), text=text)
 

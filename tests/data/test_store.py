@@ -60,7 +60,7 @@ def corpus(pairs: list[SentencePair]) -> ListedPairs:
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     config = TokenizerConfig(vocabulary_size=320)
     folder = tmp_path_factory.mktemp("tokenizer")
-    return train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
+    return train_tokenizer(lambda: iter(PAIRS), folder, config=config)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_store_is_prepared_once_and_known_checksums_are_used(
 
 def test_other_inputs_give_another_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TokenizerConfig(vocabulary_size=300)
-    other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config, seed=1)
+    other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config)
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=51, cache=tmp_path)
     prepare_store(corpus(PAIRS), other, max_tokens=50, cache=tmp_path)
@@ -196,7 +196,7 @@ def test_error_of_a_full_disk_names_the_file(
 
 def test_two_processes_prepare_the_same_store_at_once(tmp_path: Path) -> None:
     folder, config = tmp_path / "tokenizer", TokenizerConfig(vocabulary_size=320)
-    train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
+    train_tokenizer(lambda: iter(PAIRS), folder, config=config)
     for side in ("source", "target"):
         lines = "".join(f"{getattr(pair, side)}\n" for pair in PAIRS)
         (tmp_path / side).write_text(lines * 100, encoding="utf-8")

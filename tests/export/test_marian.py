@@ -115,7 +115,6 @@ def test_tokens_are_equal(
         lambda: iter([SentencePair(text, text[::-1]) for text in TEXTS]),
         tmp_path / "tokenizer",
         config=TokenizerConfig.model_validate({"vocabulary": vocabulary, "vocabulary_size": 400}),
-        seed=1,
     )
     run = random_run(SMALL.changed(tie_embeddings=tie), tokenizer)
     write_marian(run, tmp_path / "marian")
