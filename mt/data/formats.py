@@ -22,8 +22,6 @@ from mt.errors import DataError, listed
 
 _DEEPEST = 100
 """Largest nesting depth, far beyond that of real files."""
-_LARGEST_PO = 64 << 20
-"""Bytes of a gettext file, which is read as a whole."""
 _LONGEST_TAG = 4 << 20
 """Bytes of a tag with its attributes, or of a comment."""
 _CHUNK_BYTES = 1 << 20
@@ -484,11 +482,7 @@ def read_po(path: Path) -> Iterator[Texts]:
     Fuzzy and empty messages have no translation. Two plural forms are singular and plural, a single
     one is the plural; messages with more forms are omitted.
     """
-    content = bytearray()
-    for chunk in read_chunks(path):
-        content += chunk
-        if len(content) > _LARGEST_PO:
-            raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
+    content = b"".join(read_chunks(path))
     declared = re.search(rb"Content-Type:[^\r\n]+ charset=([\w:.-]+)", content)
     charset = declared[1].decode() if declared else "utf-8"
     if charset == "CHARSET":  # in a template

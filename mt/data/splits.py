@@ -306,8 +306,11 @@ class HeldOutChoice:
             source, target = hash_pair(pair)
             hashed = (_ODD * source + target) % (1 << 64)
             for split in matching:
-                if hashed ^ split.mask <= split.threshold:
-                    split.add(hashed ^ split.mask, pair)
+                rank = hashed ^ split.mask
+                if rank <= split.threshold:
+                    split.added.append((rank, pair))
+                    if len(split.added) > split.most:
+                        split.drop_highest()
             yield pair
 
     def choose(self) -> None:
@@ -358,27 +361,22 @@ class HeldOutSplit:
         self.threshold = (1 << 64) - 1
         self.lowest: dict[int, SentencePair] = {}
         """Pairs by rank, in its order."""
-        self._new: list[tuple[int, SentencePair]] = []
-
-    def add(self, rank: int, pair: SentencePair) -> None:
-        """Keep a pair for now."""
-        self._new.append((rank, pair))
-        if len(self._new) > self.most:
-            self.drop_highest()
+        self.added: list[tuple[int, SentencePair]] = []
+        """Pairs since the last `drop_highest`, each with its rank."""
 
     def drop_highest(self) -> None:
         """Drop the pairs of highest rank, and those that the cleaning removes.
 
         Of several pairs with the same normalized texts, the first in alphabetical order remains.
         """
-        judgements = self.cleaning.judge(pair for _, pair in self._new)
-        for (rank, _), judged in zip(self._new, judgements, strict=True):
+        judgements = self.cleaning.judge(pair for _, pair in self.added)
+        for (rank, _), judged in zip(self.added, judgements, strict=True):
             pair = judged.pair
             if judged.taken_by is None and not has_empty_side(pair.source, pair.target):
                 self.lowest[rank] = min(self.lowest.get(rank, pair), pair, key=astuple)
         ranks = sorted(self.lowest)[: self.most]
         self.lowest = {rank: self.lowest[rank] for rank in ranks}
-        self._new = []
+        self.added = []
         if len(ranks) == self.most:
             self.threshold = ranks[-1]
 

@@ -334,7 +334,6 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     if not most or not lines:
         return model
     sample = prepare_lines(lines)
-    characters = Counter(character for line in sample for character in old.inside.normalize(line))
     settings = config.changed(
         algorithm=old.algorithm,
         tags=tuple(old.tags),
@@ -357,13 +356,6 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
         _logger.info(
             "tokenizer: %s new tokens after the %s old ones, such as %s",
             *(f"{len(tokens):,}", f"{len(old):,}", list_tokens(tokens)),
-        )
-    if unknown := _list_lacking(old, [character for character, _ in characters.most_common()]):
-        _logger.info(
-            "tokenizer: characters that were no tokens: %s (%s of the text), such as %s",
-            f"{len(unknown):,}",
-            f"{sum(characters[character] for character in unknown) / sum(map(len, sample)):.2%}",
-            list_tokens(unknown),
         )
     if len(tokens) < most:
         _logger.warning(
