@@ -327,8 +327,7 @@ def find_supplied_files(source: CorpusSource, direction: Direction) -> tuple[Pat
     if not root.is_dir():
         raise DataError(f"{root}: $MT_CORPORA names this folder, but it does not exist")
     stem = root / source.corpus
-    left = _plain_or_gz(stem, direction.source)
-    right = _plain_or_gz(stem, direction.target)
+    left, right = (_plain_or_gz(stem, language) for language in direction)
     if left and right:
         return left, right
     if left or right:

@@ -342,7 +342,9 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     )
     trained = Vocabulary.from_model(learn(sample, settings))
     scores = {text: trained.processor.get_score(token) for token, text in trained.texts().items()}
-    lacking = sorted(_list_lacking(old, scores), key=lambda text: len(text) > 1)
+    ids = old.processor.piece_to_id(list(scores))
+    lacking = [text for text, token in zip(scores, ids, strict=True) if token == UNK]
+    lacking.sort(key=lambda text: len(text) > 1)
     # BPE never produces a token whose own text is segmented otherwise, because of earlier merges
     # across its parts, and neither algorithm one that the normalization changes.
     while True:
@@ -394,13 +396,6 @@ def find_former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
 def list_tokens(tokens: Iterable[str]) -> str:
     """Return the first few tokens for a message, with U+2581 for spaces."""
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
-
-
-def _list_lacking(old: Vocabulary, texts: Iterable[str]) -> list[str]:
-    """Return the texts that are no tokens of a vocabulary."""
-    listed = list(texts)
-    ids = old.processor.piece_to_id(listed)
-    return [text for text, token in zip(listed, ids, strict=True) if token == UNK]
 
 
 def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
