@@ -58,6 +58,18 @@ def test_only_newlines_end_lines(tmp_path: Path, content: bytes, expected: list[
     assert scan(path) == FileScan(len(expected), sha256(content))
 
 
+def test_crlf_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, b"a\r\nb\nc\r\n")
+    assert [*LineReader(path)] == [*LineReader(path)] == ["a", "b", "c"]
+    [message] = caplog.messages
+    assert message.startswith(f"{path}: 2 lines")
+
+
+def test_one_nul_among_many_lines_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXT * 100 + b"a\0b\n" + TEXT * 100)
+    assert list(LineReader(path))[300] == [*read_lines(path)][300] == "a\0b"
+
+
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 5, 64])
 def test_lines_do_not_depend_on_the_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int

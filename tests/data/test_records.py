@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -211,3 +212,21 @@ def test_hub_loads_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(opened.pairs()) == [SentencePair("one", "eins")]
     assert asked == [("o/n", "de-en", {"data_dir": "f", "split": "test", "revision": REVISION})]
     assert opened.description == f"o/n@{REVISION}, split test"
+
+
+def test_unreadable_dataset_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    path = tmp_path / "train.parquet"
+    path.write_bytes(b"PAR1, but nothing else")
+    hub = HubSource(format="hub", name="o/n", revision=REVISION, corpus="iwslt/train")
+    for source, hint in (
+        (parquet_pairs(path), ""),
+        (folder(tmp_path), ""),
+        (open_source(hub, DIRECTION), "$MT_CORPORA can supply it as iwslt/train."),
+    ):
+        with pytest.raises(DataError) as error:
+            read(source)
+        assert str(error.value).startswith(source.description)
+        assert "\n" not in str(error.value)
+        assert hint in str(error.value)

@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
+from mt.config.data import CleaningConfig, Direction
 from mt.data import store as store_module
+from mt.data.filters import Cleaning
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.store import LeftOut, Mixture, PairStore, Rows, concatenate, mix, prepare_store
 from mt.data.tokenizer import Tokenizer
@@ -141,10 +143,13 @@ def test_other_inputs_give_another_store(tokenizer: Tokenizer, tmp_path: Path) -
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=51, cache=tmp_path)
     prepare_store(corpus(PAIRS), other, max_tokens=50, cache=tmp_path)
+    for characters in (2, 3):
+        cleaning = Cleaning(CleaningConfig(min_characters=characters), Direction("en", "de"))
+        prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path, cleaning=cleaning)
     changed = [SentencePair("changed", PAIRS[0].target), *PAIRS[1:]]
     store = prepare_store(corpus(changed), tokenizer, max_tokens=50, cache=tmp_path)
     assert tokenizer.decode_source(store.examples([0])[0].source.tolist()) == "changed"
-    assert len(files(tmp_path)) == 4
+    assert len(files(tmp_path)) == 6
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.99, 1.0])
@@ -249,6 +254,7 @@ def test_weights_repeat_or_halve_a_corpus() -> None:
     assert [len(half) for half in halves] == [20] * 4
     assert halves[0] | halves[1] == halves[2] | halves[3] == set(range(30, 70))
     assert halves[0] != halves[2]
+    assert taken(mixture, 0, seed=2) != epochs[0]
     same = mix([100, 100], [0.5, 0.5]).pairs(seed=1, epoch=0).tolist()
     assert set(same[:50]) != {pair - 100 for pair in same[50:]}
 

@@ -251,6 +251,7 @@ def test_cleaned_corpora_of_a_mixture_are_written_separately(halves: Path, tmp_p
     overrides = ["data.cleaning.duplicates=pair", "data.train.corpora.few.target_language=el"]
     config = load_config(halves, overrides=overrides)
     few, many = open_training_corpora(config.data)
+    assert (few.cleaning.direction, many.cleaning.direction) == (("en", "el"), ("en", "de"))
     twice = tmp_path / "twice.en", tmp_path / "twice.el"
     pairs = [*few.source.pairs(), *few.source.pairs()]
     for path, side in zip(twice, ("source", "target"), strict=True):
