@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -25,8 +26,10 @@ from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
+from mt.training.data import TrainingData, prepare
 from mt.training.initial_weights import load_initial_weights, read_initial_run
 from mt.training.optimizer import build_optimizer, choose_precision
+from mt.training.run_folder import RunFolder
 from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
@@ -75,6 +78,14 @@ def transformer(*, vocabulary: int = 20, seed: int = 1, **keys: Any) -> Transfor
     )
 
 
+def unsettle(model: Transformer) -> Transformer:
+    """Move biases and gains off their initial values."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
+    return model
+
+
 def learner(
     model: Transformer | None = None,
     *,
@@ -112,6 +123,14 @@ def counted(corpus: PairSource) -> tuple[int, int]:
         return count, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def run_process(*words: object, **options: Any) -> str:
+    """Run a program that must succeed, and return its output."""
+    command = [*map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
 
 
 def load_script(path: Path) -> ModuleType:
@@ -155,6 +174,13 @@ def load_weights_of_run(model: Transformer, config: Config, tokenizer: Tokenizer
     assert config.training.init_from is not None
     run = check_initial_run(config, config.training.init_from)
     return load_initial_weights(model, run, config.training.init_tags, tokenizer)
+
+
+def prepare_run(recipe: Path, run: Path, *settings: str) -> tuple[Config, TrainingData]:
+    """Prepare the corpora of a recipe in a run folder."""
+    run.mkdir(exist_ok=True)
+    config = load_config(recipe, overrides=settings)
+    return config, prepare(config, RunFolder(run))
 
 
 def train_with(recipe: Path, run: Path, *settings: str) -> str:

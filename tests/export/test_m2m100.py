@@ -22,7 +22,7 @@ from mt.errors import ConfigError
 from mt.export.export import ExportOptions, export_ctranslate2, export_huggingface
 from mt.export.m2m100 import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
+from tests.export.random_models import SHAPE, pad_rows, save_model, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -68,14 +68,9 @@ def make(tmp_path: Path) -> Make:
             described["extra_special_tokens"] = NLLB
             described["legacy_behaviour"] = kind == "early nllb"
             rows = len(texts) + 4 + len(names) + 2
-        (folder / "tokenizer_config.json").write_text(json.dumps(described))
         torch.manual_seed(3)
         model = M2M100ForConditionalGeneration(_config(rows, **keys)).eval()
-        if taught:
-            learn_to_copy(model, range(4, model.config.vocab_size))
-        else:
-            scatter(model)
-        model.save_pretrained(folder)
+        save_model(model, folder, described, range(4, rows) if taught else None)
         return folder
 
     return build
