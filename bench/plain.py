@@ -208,7 +208,7 @@ def prepare(config: Config) -> tuple[PairStore, int]:
 def _tokenizer(config: Config, pairs: PairSource, folder: Path) -> Tokenizer:
     if config.tokenizer.from_ is not None:
         return copy_tokenizer(config.tokenizer.from_, folder)
-    return train_tokenizer(pairs.pairs, folder, config=config.tokenizer, seed=config.seed)
+    return train_tokenizer(pairs.pairs, folder, config=config.tokenizer)
 
 
 def main() -> int:

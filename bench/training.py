@@ -135,7 +135,7 @@ def prepare(config: Config, folder: Path) -> tuple[Path, int]:
     if config.tokenizer.from_ is not None:
         tokenizer = copy_tokenizer(config.tokenizer.from_, place)
     else:
-        tokenizer = train_tokenizer(pairs.pairs, place, config=config.tokenizer, seed=config.seed)
+        tokenizer = train_tokenizer(pairs.pairs, place, config=config.tokenizer)
     shared = config.tokenizer.changed(from_=place)
     training = config.training.changed(device="cpu", precision="fp32")
     recipe = folder / "config.yaml"

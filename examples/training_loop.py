@@ -39,7 +39,7 @@ def train(config: Config, updates: int, folder: Path) -> Iterator[float]:
     """Train a new model; yield the loss of each update in nats per target token."""
     torch.manual_seed(config.seed)
     corpus = open_source(config.data.train, config.direction)
-    tokenizer = train_tokenizer(corpus.pairs, folder, config=config.tokenizer, seed=config.seed)
+    tokenizer = train_tokenizer(corpus.pairs, folder, config=config.tokenizer)
     store = prepare_store(corpus, tokenizer, max_tokens=config.data.max_tokens, cache=folder)
     sizes = {"source_vocabulary": tokenizer.source_size, "target_vocabulary": tokenizer.target_size}
     model = Transformer(config.model, **sizes)

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -19,15 +20,17 @@ from mt.config import Config, ModelConfig, TokenizerConfig
 from mt.config.loading import load_config
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.store import Example
-from mt.data.tokenizer import Tokenizer, Vocabulary, read_models
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import Translator
 from mt.export.export import ExportOptions, ExportResult, Proof, export_ctranslate2
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
+from mt.training.data import TrainingData, prepare
 from mt.training.initial_weights import load_initial_weights, read_initial_run
 from mt.training.optimizer import build_optimizer, choose_precision
+from mt.training.run_folder import RunFolder
 from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
@@ -76,6 +79,14 @@ def transformer(*, vocabulary: int = 20, seed: int = 1, **keys: Any) -> Transfor
     )
 
 
+def unsettle(model: Transformer) -> Transformer:
+    """Move biases and gains off their initial values."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
+    return model
+
+
 def learner(
     model: Transformer | None = None,
     *,
@@ -113,6 +124,14 @@ def counted(corpus: PairSource) -> tuple[int, int]:
         return count, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def run_process(*words: object, **options: Any) -> str:
+    """Run a program that must succeed, and return its output."""
+    command = [*map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
 
 
 def load_script(path: Path) -> ModuleType:
@@ -169,6 +188,13 @@ def load_weights_of_run(model: Transformer, config: Config, tokenizer: Tokenizer
     return load_initial_weights(model, run, config.training.init_tags, tokenizer)
 
 
+def prepare_run(recipe: Path, run: Path, *settings: str) -> tuple[Config, TrainingData]:
+    """Prepare the corpora of a recipe in a run folder."""
+    run.mkdir(exist_ok=True)
+    config = load_config(recipe, overrides=settings)
+    return config, prepare(config, RunFolder(run))
+
+
 def train_with(recipe: Path, run: Path, *settings: str) -> str:
     """Train with changed keys, those of `training` without a dot, and return the result."""
     from mt.training.trainer import train
@@ -201,7 +227,7 @@ def extend_tokenizer(
 ) -> Tokenizer:
     """Copy a tokenizer, with the new tokens and tags of the settings, learnt from all pairs."""
     old = Tokenizer.load(origin / "tokenizer" if (origin / "tokenizer").is_dir() else origin)
-    text = TokenizerText(read_models(origin), 1, NewText((), (old.source, old.target)))
+    text = TokenizerText(NewText((), (old.source, old.target)))
     text.add(pairs, ("en", "de"))
     return provide_tokenizer(settings, folder, origin=("tokenizer.from", origin), text=text)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from mt.config import Config, Source
+from mt.config import Config
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,14 +41,6 @@ def test_the_choices_of_the_config_are_the_keys_of_the_table(choice: str) -> Non
     module, name = TABLES[choice].split(":")
     table = getattr(importlib.import_module(module), name)
     assert set(_choices(choice)) - {"auto"} == set(table)
-
-
-def test_every_format_of_a_corpus_has_its_opener() -> None:
-    from mt.data.sources import OPENERS
-
-    kinds = typing.get_args(typing.get_args(Source)[0])
-    formats = {typing.get_args(kind.model_fields["format"].annotation)[0] for kind in kinds}
-    assert formats == set(OPENERS)
 
 
 def test_no_pattern_has_a_possessive_quantifier_of_a_group() -> None:

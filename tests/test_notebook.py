@@ -2,11 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.factories import run_process
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,14 +21,6 @@ def test_notebook_trains_a_model_that_translates(tmp_path: Path) -> None:
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     code = "\n".join([*cells, 'print("BLEU", evaluation.bleu.value)'])
     environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split("BLEU")[-1]) > 80
-    assert "头盔" in done.stdout  # "helmet", in the first translation
+    printed = run_process(sys.executable, "-c", code, cwd=tmp_path, env=environment)
+    assert float(printed.split("BLEU")[-1]) > 80
+    assert "头盔" in printed  # "helmet", in the first translation

@@ -52,9 +52,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert pairs[1] == SentencePair("a dog sleeps", "ein Hund schläft")
 
     # Tokens and ids (mt/data/tokenizer.py). Ids 0 to 3 are special, then 256 bytes, then tokens.
-    tokenizer = train_tokenizer(
-        corpus.pairs, tmp_path / "tokenizer", config=config.tokenizer, seed=config.seed
-    )
+    tokenizer = train_tokenizer(corpus.pairs, tmp_path / "tokenizer", config=config.tokenizer)
     vocabulary = tokenizer.source_size
     assert vocabulary == tokenizer.target_size == 320
     (source_ids,) = tokenizer.encode_source(["a dog sleeps"])

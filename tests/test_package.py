@@ -1,7 +1,6 @@
 """The Python API."""
 
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from mt import Translator
 from mt.errors import ConfigError, RunError
+from tests.factories import run_process
 
 SPIN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 SENTENCES = [f"{first} {second} five" for first in ("one", "two", "six") for second in ("0", "ten")]
@@ -41,8 +41,7 @@ def test_threads_translate_concurrently(finished_run: Path) -> None:
 
 def test_package_imports_nothing_heavy() -> None:
     code = "import sys, mt; print('pydantic' in sys.modules, 'torch' in sys.modules, dir(mt))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("False False")
+    assert run_process(sys.executable, "-c", code).startswith("False False")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux only")
@@ -59,6 +58,4 @@ def test_waiting_threads_spin_briefly_unless_the_user_set_it(
 ) -> None:
     code = "import os, mt; print(os.environ.get('GOMP_SPINCOUNT'))"
     environment = {name: os.environ[name] for name in os.environ.keys() - set(SPIN)} | given
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(expected)
+    assert run_process(sys.executable, "-c", code, env=environment).strip() == str(expected)

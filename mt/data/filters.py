@@ -36,10 +36,8 @@ from mt.languages import (
 
 _ALLOWANCE = 10
 """Added to both lengths of a ratio, since a greeting may be three times as long as another."""
-
-MIN_SCRIPT_SHARE = 0.3
+_LEAST_SCRIPT_SHARE = 0.3
 """Good text of any script contains names, formulas and code in Latin letters."""
-
 _BLANK = re.compile("[\\s\x00\xad\u200b-\u200f\u2060-\u2064\ufeff]*")
 _NO_WORDS = {"true", "false", "null", "none", "nan", "n/a", "inf"}
 _METADATA = re.compile(r"\d|[@/\\_=]|\w\.\w")
@@ -48,6 +46,7 @@ _LONGEST_CODE = len("zho_Hant-TW")
 _LOST = "\ufffd", "锟斤拷"
 """U+FFFD, and two of them read as GBK."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""Control characters other than tab, and two line ends."""
 _MARKUP = re.compile(
     r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:#\d{2,6}|#[xX][0-9A-Fa-f]{2,5}|[A-Za-z]{2,8});"
 )
@@ -119,13 +118,13 @@ def length_ratio(source: str, target: str) -> float:
     return max(lengths) / min(lengths)
 
 
-def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_SHARE) -> bool:
-    """Return True if the `script_share` of the language is below `min_share`.
+def in_wrong_script(text: str, language: str) -> bool:
+    """Return True if the `script_share` of the language is below 0.3.
 
     Traditional characters are wrong in `zh-Hans`, simplified ones in `zh-Hant`.
     """
     share = script_share(text, language)
-    return share is not None and (share < min_share or in_other_variant(text, language))
+    return share is not None and (share < _LEAST_SCRIPT_SHARE or in_other_variant(text, language))
 
 
 def has_mojibake(text: str) -> bool:
@@ -158,11 +157,6 @@ def looks_tokenized(text: str, language: str) -> bool:
     if gaps < 2:
         return False
     return count_in(text, "Han") + count_in(text, "Kana") < _WORD_CHARACTERS * (gaps + 1)
-
-
-def has_control_characters(text: str) -> bool:
-    """Return True for control characters other than tab, and for U+2028 and U+2029."""
-    return _CONTROL.search(text) is not None
 
 
 def has_markup(text: str) -> bool:
@@ -296,6 +290,8 @@ class Cleaning:
         settings, (source, target) = self.settings, self.direction
         form = OVERLAP[settings.overlap or "exact"]
         part = DUPLICATES[settings.duplicates or "pair"]
+        fewest, most = settings.min_characters or 0, settings.max_characters or 0
+        ratio = settings.max_length_ratio or 0
         seen = set[int]()
 
         def on_a_side(check: Callable[[str], bool]) -> Filter:
@@ -312,21 +308,15 @@ class Cleaning:
         filters: dict[str, Filter] = {
             "held_out": lambda pair: not self.held_out_texts.isdisjoint(hash_pair(pair)),
             "identical_sides": lambda pair: has_identical_sides(pair.source, pair.target),
-            "min_characters": on_a_side(
-                lambda text: len(text.strip()) < (settings.min_characters or 0)
-            ),
-            "max_characters": on_a_side(
-                lambda text: len(text.strip()) > (settings.max_characters or 0)
-            ),
-            "max_length_ratio": lambda pair: (
-                length_ratio(pair.source, pair.target) > (settings.max_length_ratio or 0)
-            ),
+            "min_characters": on_a_side(lambda text: len(text.strip()) < fewest),
+            "max_characters": on_a_side(lambda text: len(text.strip()) > most),
+            "max_length_ratio": lambda pair: length_ratio(pair.source, pair.target) > ratio,
             "wrong_script": by_language(in_wrong_script),
             "mojibake": on_a_side(has_mojibake),
             "tokens": on_a_side(holds_tokens),
             "tokenized": by_language(looks_tokenized),
             "markup": on_a_side(has_markup),
-            "control_characters": on_a_side(has_control_characters),
+            "control_characters": on_a_side(lambda text: _CONTROL.search(text) is not None),
             "numbers": lambda pair: numbers_differ(pair.source, pair.target),
             "language": by_language(in_other_language),
             "overlap": on_a_side(lambda text: hash_text(form(text)) in self.split_texts),

@@ -22,8 +22,6 @@ from mt.errors import DataError, listed
 
 _DEEPEST = 100
 """Largest nesting depth, far beyond that of real files."""
-_LARGEST_PO = 64 << 20
-"""Bytes of a gettext file, which is read as a whole."""
 _LONGEST_TAG = 4 << 20
 """Bytes of a tag with its attributes, or of a comment."""
 _CHUNK_BYTES = 1 << 20
@@ -145,14 +143,15 @@ def read_elements(
             # An unfinished tag is read again with each chunk.
             if text is None and fed - parser.CurrentByteIndex > _LONGEST_TAG:
                 raise _UnfitXmlError(f"a tag or comment has more than {_LONGEST_TAG:,} bytes")
-            yield from collector.take_ready()
+            yield from collector.ready
+            collector.ready.clear()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise DataError(f"{path}: line {error.lineno}: is not XML ({reason})") from error
     except (_UnfitXmlError, LookupError, ValueError) as error:  # the last two: its encoding
         raise DataError(f"{path}: line {parser.CurrentLineNumber}: {error}") from error
-    yield from collector.take_ready()
+    yield from collector.ready
     warn_of_long(path, "units", collector.long_units)
 
 
@@ -172,7 +171,8 @@ class _Collector:
         self._open: list[XmlElement] = []
         self._unit: XmlElement | None = None
         self._characters = self._count = 0
-        self._ready: list[XmlElement] = []
+        self.ready: list[XmlElement] = []
+        """Elements to yield."""
         self.long_units: list[int] = []
         """Numbers of the units that are too long, from 1."""
 
@@ -193,7 +193,7 @@ class _Collector:
             if local in self._units:
                 self._unit = element
             else:
-                self._ready.append(element)
+                self.ready.append(element)
                 self._characters = 0
         self._open.append(element)
 
@@ -211,13 +211,8 @@ class _Collector:
         if self._characters > self._longest:
             self.long_units.append(self._count)
             element.attributes, element.content = {}, []
-        self._ready.append(element)
+        self.ready.append(element)
         self._unit, self._characters = None, 0
-
-    def take_ready(self) -> list[XmlElement]:
-        """Return and forget the elements to yield."""
-        ready, self._ready = self._ready, []
-        return ready
 
 
 Texts = Mapping[str, str]
@@ -484,11 +479,7 @@ def read_po(path: Path) -> Iterator[Texts]:
     Fuzzy and empty messages have no translation. Two plural forms are singular and plural, a single
     one is the plural; messages with more forms are omitted.
     """
-    content = bytearray()
-    for chunk in read_chunks(path):
-        content += chunk
-        if len(content) > _LARGEST_PO:
-            raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
+    content = b"".join(read_chunks(path))
     declared = re.search(rb"Content-Type:[^\r\n]+ charset=([\w:.-]+)", content)
     charset = declared[1].decode() if declared else "utf-8"
     if charset == "CHARSET":  # in a template

@@ -50,11 +50,6 @@ class PairSource(ABC):
     def description(self) -> str:
         """Return the files or the name of the corpus, for messages."""
 
-    @property
-    def target_description(self) -> str:
-        """Return the file or name of the target side, for records of a score."""
-        return self.description
-
     @abstractmethod
     def pairs(self) -> Generator[SentencePair, None, Checksums]:
         """Stream the pairs; the generator returns the checksums of the sides.
@@ -160,11 +155,6 @@ class TextPairs(PairSource):
     def description(self) -> str:
         """Both file names."""
         return f"{self.source} and {self.target}"
-
-    @property
-    def target_description(self) -> str:
-        """File name of the target side."""
-        return str(self.target)
 
     def pairs(self) -> Generator[SentencePair, None, Checksums]:
         """Stream the pairs, then check line counts and checksums."""

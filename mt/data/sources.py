@@ -26,12 +26,10 @@ import pyarrow as pa
 from mt.config.data import (
     CorpusSource,
     Direction,
-    ExchangeSource,
     FolderSource,
     HubSource,
     JsonlSource,
-    ParquetSource,
-    RecordSource,
+    PathSource,
     SplitSource,
     TextSource,
     TrainSource,
@@ -68,9 +66,76 @@ def open_source(source: SplitSource | TrainSource, direction: Direction) -> Pair
     Raises `DataError` naming a missing file.
     """
     assert isinstance(source, CorpusSource), "mixtures and held-out splits have no files"
+    sums = read_expected_sums(source)
     if files := find_supplied_files(source, direction):
-        return TextPairs(read_expected_sums(source), *files)
-    return OPENERS[source.format](source, direction)
+        return TextPairs(sums, *files)
+    if isinstance(source, TextSource):
+        if source.source is None or source.target is None:
+            folder = os.environ.get("MT_CORPORA") or "not set"
+            raise DataError(
+                f"corpus `{source.corpus}`: {source.corpus}.{direction.source}[.gz] is not in "
+                f"$MT_CORPORA ({folder}), and the configuration gives no `source` and `target` to "
+                "read instead"
+            )
+        return TextPairs(sums, _fetch(source.source, source), _fetch(source.target, source))
+    if isinstance(source, PathSource):
+        path = _fetch(source.path, source)
+        if isinstance(source, TsvSource):
+            return TsvPairs(sums, path, source.columns, direction)
+        return UnitPairs(sums, path, *direction, READERS[source.format])
+    fields = source.columns or (f"translation.{direction[0]}", f"translation.{direction[1]}")
+    if isinstance(source, HubSource):
+        # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
+        load = partial(
+            _load,
+            source.name,
+            source.subset,
+            data_dir=source.folder,
+            split=source.split,
+            revision=source.revision,
+        )
+        name = f"{source.name}@{source.revision}, split {source.split}"
+        return DatasetPairs(sums, name, fields, load, describe_supply(source))
+    path = expand_home(source.path)
+    if isinstance(source, FolderSource):
+        if not path.is_dir():
+            raise DataError(f"{path}: no such folder")
+        load = partial(_load, str(path.resolve()), split=source.split, streaming=True)
+        return DatasetPairs(sums, f"{path}, split {source.split}", fields, load)
+    require_regular_file(path)
+    if isinstance(source, JsonlSource):
+        return JsonlPairs(sums, path, fields)
+    return DatasetPairs(sums, str(path), fields, partial(_load_parquet, path))
+
+
+def _fetch(path: str, source: CorpusSource) -> Path:
+    """Return the local file of a path or URL."""
+    if path.startswith(("http://", "https://")):
+        try:
+            return download(path)
+        except DataError as error:
+            raise DataError(f"{error}{describe_supply(source)}") from error
+    if "://" in path:
+        raise DataError(f"{path}: only http and https URLs can be read")
+    return require_unpacked(expand_home(path))
+
+
+def _load(*names: str | None, **options: Any) -> Any:
+    from datasets import load_dataset  # deferred, since the import takes a second
+
+    return load_dataset(*names, **options)
+
+
+def _load_parquet(path: Path) -> Any:
+    from datasets import Dataset
+    from pyarrow import parquet
+
+    # `datasets` fails on a file without rows.
+    if not parquet.read_metadata(path).num_rows:
+        return Dataset.from_dict({})
+    pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
+    # Streaming reads the file itself instead of a copy in the cache.
+    return _load("parquet", data_files=pattern, split="train", streaming=True)
 
 
 @dataclass(frozen=True)
@@ -407,117 +472,3 @@ def list_fields(corpus: PairSource) -> list[str]:
     """Return the fields of a corpus with named fields, nested ones with dots."""
     assert isinstance(corpus, JsonlPairs | DatasetPairs)
     return corpus.list_fields()
-
-
-def open_jsonl(source: JsonlSource, direction: Direction) -> ColumnSource:
-    """Open a file of JSON lines, compressed or not."""
-    path = require_regular_file(expand_home(source.path))
-    return JsonlPairs(read_expected_sums(source), path, _choose_fields(source, direction))
-
-
-def open_parquet(source: ParquetSource, direction: Direction) -> ColumnSource:
-    """Open a Parquet file."""
-    path = require_regular_file(expand_home(source.path))
-    fields, load = _choose_fields(source, direction), partial(_load_parquet, path)
-    return DatasetPairs(read_expected_sums(source), str(path), fields, load)
-
-
-def _load_parquet(path: Path) -> Any:
-    from datasets import Dataset
-    from pyarrow import parquet
-
-    # `datasets` fails on a file without rows.
-    if not parquet.read_metadata(path).num_rows:
-        return Dataset.from_dict({})
-    pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
-    # Streaming reads the file itself instead of a copy in the cache.
-    return _load("parquet", data_files=pattern, split="train", streaming=True)
-
-
-def open_folder(source: FolderSource, direction: Direction) -> ColumnSource:
-    """Open a split of a local dataset folder."""
-    path = expand_home(source.path)
-    if not path.is_dir():
-        raise DataError(f"{path}: no such folder")
-
-    load = partial(_load, str(path.resolve()), split=source.split, streaming=True)
-    name = f"{path}, split {source.split}"
-    return DatasetPairs(read_expected_sums(source), name, _choose_fields(source, direction), load)
-
-
-def open_hub(source: HubSource, direction: Direction) -> ColumnSource:
-    """Open a split of a hub dataset; `datasets` downloads it on first use and caches it."""
-
-    # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
-    load = partial(
-        _load,
-        source.name,
-        source.subset,
-        data_dir=source.folder,
-        split=source.split,
-        revision=source.revision,
-    )
-    name = f"{source.name}@{source.revision}, split {source.split}"
-    fields, hint = _choose_fields(source, direction), describe_supply(source)
-    return DatasetPairs(read_expected_sums(source), name, fields, load, hint)
-
-
-def _load(*names: str | None, **options: Any) -> Any:
-    from datasets import load_dataset  # deferred, since the import takes a second
-
-    return load_dataset(*names, **options)
-
-
-def _choose_fields(source: RecordSource, direction: Direction) -> tuple[str, str]:
-    return source.columns or (f"translation.{direction.source}", f"translation.{direction.target}")
-
-
-def _open_text(source: TextSource, direction: Direction) -> PairSource:
-    sides = []
-    for name, path, language in (
-        ("source", source.source, direction.source),
-        ("target", source.target, direction.target),
-    ):
-        if path is None:
-            folder = os.environ.get("MT_CORPORA") or "not set"
-            raise DataError(
-                f"corpus `{source.corpus}`: {source.corpus}.{language}[.gz] is not in $MT_CORPORA "
-                f"({folder}), and the configuration gives no `{name}` to read instead"
-            )
-        sides.append(_fetch(path, source))
-    return TextPairs(read_expected_sums(source), *sides)
-
-
-def _open_tsv(source: TsvSource, direction: Direction) -> PairSource:
-    path = _fetch(source.path, source)
-    return TsvPairs(read_expected_sums(source), path, source.columns, direction)
-
-
-def _open_units(source: ExchangeSource, direction: Direction) -> PairSource:
-    path = _fetch(source.path, source)
-    return UnitPairs(read_expected_sums(source), path, *direction, READERS[source.format])
-
-
-def _fetch(path: str, source: CorpusSource) -> Path:
-    """Return the local file of a path or URL."""
-    if path.startswith(("http://", "https://")):
-        try:
-            return download(path)
-        except DataError as error:
-            raise DataError(f"{error}{describe_supply(source)}") from error
-    if "://" in path:
-        raise DataError(f"{path}: only http and https URLs can be read")
-    return require_unpacked(expand_home(path))
-
-
-OPENERS: dict[str, Callable[[Any, Direction], PairSource]] = {
-    "text": _open_text,
-    "tsv": _open_tsv,
-    "jsonl": open_jsonl,
-    "parquet": open_parquet,
-    "folder": open_folder,
-    "hub": open_hub,
-    "tmx": _open_units,
-    "xliff": _open_units,
-    "po": _open_units,
-}

@@ -31,8 +31,9 @@ from mt.files import open_aside, put_in_place
 
 _BLOCK_PAIRS = 4000
 _MIN_SAMPLE = 4096
-_LEAST_CANDIDATES, _SURPLUS = 5000, 5
-"""Pairs to choose from at least, and more for each held-out pair: some share a text with others."""
+_LEAST_CANDIDATES, _SURPLUS = 10_000, 10
+"""Pairs to choose from at least, and more for each held-out pair: the cleaning removes some, and
+some share a text with others."""
 _ODD = 0x9E3779B97F4A7C15
 """Multiplier of one hash of a pair; odd, so that no bit is lost."""
 
@@ -292,10 +293,9 @@ class HeldOutChoice:
         """
         if self.key not in _CHOSEN:
             corpora = {key: c for split in self.splits for key, c in split.corpora.items()}
-            with tqdm(desc="holding out", unit=" pairs", unit_scale=True, disable=None) as bar:
-                for key, corpus in corpora.items():
-                    for _ in self.watch(key, corpus.pairs()):
-                        bar.update()
+            watched = chain.from_iterable(self.watch(key, c.pairs()) for key, c in corpora.items())
+            bar = tqdm(watched, "holding out", unit=" pairs", unit_scale=True, disable=None)
+            deque(bar, maxlen=0)
             self.choose()
         return _CHOSEN[self.key]
 
@@ -306,8 +306,9 @@ class HeldOutChoice:
             source, target = hash_pair(pair)
             hashed = (_ODD * source + target) % (1 << 64)
             for split in matching:
-                if hashed ^ split.mask <= split.threshold:
-                    split.add(hashed ^ split.mask, pair)
+                rank = hashed ^ split.mask
+                if rank <= split.threshold:
+                    split.add(rank, pair)
             yield pair
 
     def choose(self) -> None:
@@ -315,13 +316,11 @@ class HeldOutChoice:
         chosen: dict[str, list[SentencePair]] = {}
         taken = {h for split in self.given for pair in split.pairs() for h in hash_pair(pair)}
         for split in self.splits:
-            split.drop_highest()
-            rivals = [
-                rival for rival in self.splits if rival.corpora.keys() == split.corpora.keys()
-            ]
-            room = len(split.lowest) // 2 - sum(len(chosen.get(rival.name, ())) for rival in rivals)
+            candidates = split.clean_lowest()
+            rivals = [rival for rival in self.splits if rival.corpora == split.corpora]
+            room = len(candidates) // 2 - sum(len(chosen.get(rival.name, ())) for rival in rivals)
             pairs = chosen[split.name] = []
-            for pair in split.lowest.values():
+            for pair in candidates:
                 hashes = hash_pair(pair)
                 if len(pairs) < min(split.count, room) and taken.isdisjoint(hashes):
                     pairs.append(pair)
@@ -341,8 +340,8 @@ class HeldOutChoice:
 class HeldOutSplit:
     """Size of a held-out split, and those pairs of its corpora that may be chosen.
 
-    These are the pairs of lowest rank, cleaned. Others are dropped at once: the threshold falls
-    while the corpora are read, so that few pairs of a large one are cleaned, which is slow.
+    These are the pairs of lowest rank. Others are dropped at once: the threshold falls while the
+    corpora are read.
     """
 
     name: str
@@ -357,30 +356,24 @@ class HeldOutSplit:
         self.mask = hash_text(self.name)
         self.threshold = (1 << 64) - 1
         self.lowest: dict[int, SentencePair] = {}
-        """Pairs by rank, in its order."""
-        self._new: list[tuple[int, SentencePair]] = []
 
     def add(self, rank: int, pair: SentencePair) -> None:
-        """Keep a pair for now."""
-        self._new.append((rank, pair))
-        if len(self._new) > self.most:
-            self.drop_highest()
-
-    def drop_highest(self) -> None:
-        """Drop the pairs of highest rank, and those that the cleaning removes.
+        """Keep a pair of low rank for now.
 
         Of several pairs with the same normalized texts, the first in alphabetical order remains.
         """
-        judgements = self.cleaning.judge(pair for _, pair in self._new)
-        for (rank, _), judged in zip(self._new, judgements, strict=True):
-            pair = judged.pair
-            if judged.taken_by is None and not has_empty_side(pair.source, pair.target):
-                self.lowest[rank] = min(self.lowest.get(rank, pair), pair, key=astuple)
-        ranks = sorted(self.lowest)[: self.most]
-        self.lowest = {rank: self.lowest[rank] for rank in ranks}
-        self._new = []
-        if len(ranks) == self.most:
+        self.lowest[rank] = min(self.lowest.get(rank, pair), pair, key=astuple)
+        if len(self.lowest) > 2 * self.most:
+            ranks = sorted(self.lowest)[: self.most]
+            self.lowest = {rank: self.lowest[rank] for rank in ranks}
             self.threshold = ranks[-1]
+
+    def clean_lowest(self) -> list[SentencePair]:
+        """Return the pairs of lowest rank that the cleaning leaves, in the order of their ranks."""
+        ranks = sorted(self.lowest)[: self.most]
+        judgements = self.cleaning.judge(self.lowest[rank] for rank in ranks)
+        pairs = [judged.pair for judged in judgements if judged.taken_by is None]
+        return [pair for pair in pairs if not has_empty_side(pair.source, pair.target)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,15 +384,12 @@ class CleanedFiles:
     """Key below `data`: `train`, or `train.corpora.NAME`."""
     files: tuple[Path, ...]
     total: int
+    left: int
+    """Remaining pairs."""
     changed: int
     """Remaining pairs that a change of text has altered."""
     taken: dict[str, int]
     """Removed pairs by filter, in their order, zeros included."""
-
-    @property
-    def left(self) -> int:
-        """Remaining pairs."""
-        return self.total - sum(self.taken.values())
 
 
 def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
@@ -422,8 +412,6 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
             )
     if folder.exists():
         raise DataError(f"{folder}: exists already; name a folder that is not there yet")
-    if not folder.parent.is_dir():
-        raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
     cleaned = []
     with open_aside(folder) as temporary:
         for corpus in corpora:
@@ -451,11 +439,12 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
                     taken[judged.taken_by] += 1
                     texts = (text.replace("\t", " ") for text in astuple(judged.original))
                     removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
-            if total == sum(taken.values()):
+            left = total - sum(taken.values())
+            if not left:
                 raise DataError(
                     f"{corpus.source.description}: the cleaning leaves no pair of {total:,}"
                 )
             files = tuple(folder / name for name in names)
-            cleaned.append(CleanedFiles(corpus.key, files, total, changed, taken))
+            cleaned.append(CleanedFiles(corpus.key, files, total, left, changed, taken))
         put_in_place(temporary, folder, is_new=True)
     return tuple(cleaned)

@@ -8,18 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import chain
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
-import numpy as np
 import sentencepiece
 
 from mt.config import TokenizerConfig
 from mt.config.data import DataConfig, MixtureSource
-from mt.data.filters import hash_text, normalized
+from mt.data.filters import hash_pair
 from mt.data.normalization import normalize_source, normalize_target
-from mt.data.pairs import SentencePair
+from mt.data.pairs import EvenSample, SentencePair, spread
 from mt.data.sentencepiece_model import (
     CONTROL,
     NORMAL,
@@ -32,7 +31,6 @@ from mt.data.tokenizer import (
     JOINT,
     SOURCE,
     SPACE_MARK,
-    TAG_LAST,
     TARGET,
     Tokenizer,
     Vocabulary,
@@ -43,7 +41,6 @@ from mt.data.tokenizer import (
 from mt.errors import ConfigError, DataError
 from mt.special_ids import BOS, EOS, PAD, UNK
 
-_Item = TypeVar("_Item")
 _logger = logging.getLogger(__name__)
 _THREADS = 4
 """Fixed, because the trained model depends on the number of threads."""
@@ -54,15 +51,8 @@ _RESERVED = "\u2585"
 _ERRORS_ONLY = 2
 _LEAST_COVERAGE = 0.98
 """Least `character_coverage` that SentencePiece takes."""
-_SAMPLE_LINES = 1_000_000
-_BLOCK_LINES = 1 << 16
-Pairs = Callable[[], Iterator[SentencePair]]
-TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
-    JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
-    TAG_LAST: lambda pairs: TRAINING_TEXT[JOINT](pairs),
-    SOURCE: lambda pairs: (pair.source for pair in pairs),
-    TARGET: lambda pairs: (pair.target for pair in pairs),
-}
+_SAMPLE_PAIRS = 500_000
+"""Largest sample of a corpus, from which a tokenizer is learnt."""
 
 
 def provide_tokenizer(
@@ -83,13 +73,12 @@ def provide_tokenizer(
     else:
         if origin is None:
             assert text is not None, "a new tokenizer is trained on a sample"
-            names = model_files(settings)
-            models = {name: train_model(text.take(name), settings) for name in names}
+            names = [JOINT] if settings.vocabulary == "joint" else [SOURCE, TARGET]
+            models = {name: train_model(lines, settings) for name, lines in text.take(names)}
         else:
-            models = {
-                name: extend_model(model, text.take(name) if text else [], settings)
-                for name, model in read_models(origin[1]).items()
-            }
+            models = read_models(origin[1])
+            for name, lines in text.take(models) if text else [(name, []) for name in models]:
+                models[name] = extend_model(models[name], lines, settings)
         tokenizer = write_models(folder, models)
     layout = "joint" if tokenizer.source is tokenizer.target else "separate"
     if layout != settings.vocabulary:
@@ -101,142 +90,99 @@ def provide_tokenizer(
     return tokenizer
 
 
-def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
+def train_tokenizer(
+    pairs: Callable[[], Iterator[SentencePair]], folder: Path, *, config: TokenizerConfig
+) -> Tokenizer:
     """Train the vocabularies on pairs, write them into `folder` and load them."""
-    text = TokenizerText(model_files(config), seed)
+    text = TokenizerText()
     text.add(list(pairs()), ("", ""))
     return provide_tokenizer(config, folder, origin=None, text=text)
 
 
-def model_files(settings: TokenizerConfig) -> list[str]:
-    """Return the names of the model files of a new tokenizer."""
-    return [JOINT] if settings.vocabulary == "joint" else [SOURCE, TARGET]
-
-
-class Reservoir(Generic[_Item]):
-    """Sample of a stream of items, each as likely as any other.
-
-    Reservoir sampling (Vitter 1985, algorithm R): memory grows with `count` only.
-    """
-
-    def __init__(self, count: int, seed: int) -> None:
-        self._count = count
-        self._random = np.random.Generator(np.random.PCG64(seed))
-        self.items: list[_Item] = []
-        self.seen = 0
-        """Items of the stream so far."""
-
-    def add(self, items: Iterable[_Item]) -> None:
-        """Add the next items of the stream."""
-        remaining = iter(items)
-        if free := self._count - len(self.items):
-            self.items.extend(islice(remaining, free))
-            self.seen = len(self.items)
-        while block := list(islice(remaining, _BLOCK_LINES)):
-            last = self.seen + len(block)
-            slots = self._random.integers(0, np.arange(self.seen, last) + 1)
-            for position in np.flatnonzero(slots < self._count):
-                self.items[slots[position]] = block[position]
-            self.seen = last
-
-
 class TokenizerText:
-    """Lines from which a tokenizer is learnt, sampled while the corpora are read once.
+    """Pairs from whose lines a tokenizer is learnt, sampled while the corpora are read once.
 
-    The lines of a mixture whose corpora are drawn unequally are those of an epoch: a corpus with
-    two passes an epoch has each line twice.
+    Those of a mixture whose corpora are drawn unequally are the pairs of an epoch: a corpus with
+    two passes an epoch has each pair twice.
     """
 
     def __init__(
-        self,
-        names: Iterable[str],
-        seed: int,
-        new_text: "NewText | None" = None,
-        mixture: MixtureSource | None = None,
+        self, new_text: "NewText | None" = None, mixture: MixtureSource | None = None
     ) -> None:
-        """Sample the lines of the model files `names`; with `new_text`, for an extension.
+        """Sample the selected text for an extension, or without `new_text` all text.
 
         The corpora of a `mixture` with weights or a temperature are sampled each for itself.
         """
-        self._seed, self._new_text, self._mixture = seed, new_text, mixture
+        self._new_text, self._mixture = new_text, mixture
         old = new_text.old if new_text else ()
         self._is_normal = all(vocabulary.is_normal for vocabulary in old)
-        self._samples: dict[str, dict[str, Reservoir[str]]] = {name: {} for name in names}
-        """Samples by model file and corpus; one for all corpora without weights."""
-        self._pairs = Counter[str]()
+        self._samples: dict[str, EvenSample[SentencePair]] = {}
+        """By corpus; one for all corpora without weights."""
 
     @classmethod
     def for_run(
-        cls, settings: TokenizerConfig, data: DataConfig, *, origin: Path | None, seed: int
+        cls, settings: TokenizerConfig, data: DataConfig, *, origin: Path | None
     ) -> "TokenizerText | None":
         """Return the text to sample for a new run; None if its tokenizer learns no token.
 
-        With an open `vocabulary`, both layouts are sampled. Raises RunError if the tokenizer of
-        `origin` cannot be read.
+        Raises RunError if the tokenizer of `origin` cannot be read.
         """
         mixture = data.train if isinstance(data.train, MixtureSource) else None
         if mixture is not None and mixture.temperature == 1:
             weights = {source.weight for source in mixture.corpora.values()}
             mixture = mixture if len(weights) > 1 else None
         if origin is None:
-            is_open = settings.is_open("vocabulary")
-            names = [JOINT, SOURCE, TARGET] if is_open else model_files(settings)
-            return cls(names, seed, mixture=mixture)
+            return cls(mixture=mixture)
         if not settings.added_tokens:
             return None
-        models = read_models(origin)
-        old = [Vocabulary.from_model(model) for model in models.values()]
-        return cls(models, seed, NewText.for_corpora(data, (old[0], old[-1])), mixture)
+        old = [Vocabulary.from_model(model) for model in read_models(origin).values()]
+        return cls(NewText.for_corpora(data, (old[0], old[-1])), mixture)
 
     def add(
         self, pairs: Sequence[SentencePair], languages: tuple[str, str], *, corpus: str = ""
     ) -> None:
         """Add cleaned pairs of a corpus of a mixture in the given languages."""
-        corpus = corpus if self._mixture else ""
-        self._pairs[corpus] += len(pairs)
         if self._is_normal:
             pairs = [
                 SentencePair(normalize_source(pair.source), normalize_target(pair.target))
                 for pair in pairs
             ]
-        selection = self._new_text
-        if selection is not None:
-            pairs = [selection.select(pair, languages) for pair in pairs]
-        for name, samples in self._samples.items():
-            lines = TRAINING_TEXT[name](iter(pairs))
-            sample = samples.setdefault(corpus, Reservoir(_SAMPLE_LINES, self._seed))
-            sample.add(lines if selection is None else filter(None, lines))
+        if selection := self._new_text:
+            selected = (selection.select(pair, languages) for pair in pairs)
+            pairs = [pair for pair in selected if pair.source or pair.target]
+        key = corpus if self._mixture else ""
+        self._samples.setdefault(key, EvenSample(_SAMPLE_PAIRS)).add(pairs)
 
     def leave_out(self, texts: set[int]) -> None:
-        """Drop the lines whose normalized text has one of these hashes."""
-        for sample in chain.from_iterable(samples.values() for samples in self._samples.values()):
-            lines = sample.items
-            sample.items = [line for line in lines if hash_text(normalized(line)) not in texts]
+        """Drop the pairs of which a normalized text has one of these hashes."""
+        for sample in self._samples.values():
+            sample.items = [pair for pair in sample.items if texts.isdisjoint(hash_pair(pair))]
 
-    def take(self, name: str) -> list[str]:
-        """Return the lines of a model file, and free their memory here."""
-        samples = self._samples.pop(name)
-        if self._mixture is None:
-            return [line for sample in samples.values() for line in sample.items]
-        sizes = {corpus: size for corpus, size in self._pairs.items() if size}
-        weights = [self._mixture.corpora[corpus.rpartition(".")[2]].weight for corpus in sizes]
-        mixture = mix([*sizes.values()], weights, temperature=self._mixture.temperature)
-        counts = [
-            passes * samples[corpus].seen
-            for corpus, passes in zip(sizes, mixture.weights, strict=True)
-        ]
-        # No more than a sample has; at least one whole corpus.
-        scale = 1 / min(1.0, max(mixture.weights, default=1.0))
-        scale = min(scale, _SAMPLE_LINES / max(sum(counts), 1.0))
-        taken: list[str] = []
-        for index, (corpus, count) in enumerate(zip(sizes, counts, strict=True)):
-            lines = samples[corpus].items
-            times, rest = divmod(round(scale * count), max(len(lines), 1))
-            random = np.random.Generator(np.random.PCG64((self._seed, index)))
-            repeats = np.full(len(lines), times)
-            repeats[random.permutation(len(lines))[:rest]] += 1
-            taken += chain.from_iterable(map(repeat, lines, repeats.tolist()))
-        return taken
+    def take(self, names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Yield the lines for each of these model files, and free their memory at the end."""
+        samples = {corpus: sample for corpus, sample in self._samples.items() if sample.seen}
+        pairs = [pair for sample in samples.values() for pair in sample.items]
+        if self._mixture is not None:
+            sizes = [sample.seen for sample in samples.values()]
+            weights = [self._mixture.corpora[key.rpartition(".")[2]].weight for key in samples]
+            passes = mix(sizes, weights, temperature=self._mixture.temperature).weights
+            counts = [size * count for size, count in zip(sizes, passes, strict=True)]
+            # No more than a sample has; at least one whole corpus.
+            scale = 1 / min(1.0, max(passes, default=1.0))
+            scale = min(scale, _SAMPLE_PAIRS / max(sum(counts), 1.0))
+            pairs = []
+            for sample, count in zip(samples.values(), counts, strict=True):
+                times, rest = divmod(round(scale * count), max(len(sample.items), 1))
+                pairs += [*sample.items * times, *spread(sample.items, rest)]
+        self._samples = {}
+        for name in names:
+            lines: list[str] = []
+            for pair in pairs:
+                if name != TARGET:
+                    lines.append(pair.source)
+                if name != SOURCE:
+                    lines.append(pair.target)
+            yield name, list(filter(None, lines))
 
 
 @dataclass(frozen=True)
@@ -277,15 +223,13 @@ class NewText:
         """Return a pair with empty text on each side that is not selected."""
         if not self.languages:
             return pair
-        return SentencePair(
-            pair.source if self._selects(pair.source, languages[0], 0) else "",
-            pair.target if self._selects(pair.target, languages[1], 1) else "",
-        )
-
-    def _selects(self, text: str, language: str, side: int) -> bool:
-        if language in self.languages:
-            return True
-        return bool({*self.old[side].processor.normalize(text)} - self._known[side])
+        texts = [pair.source, pair.target]
+        for side, (language, old) in enumerate(zip(languages, self.old, strict=True)):
+            if language in self.languages:
+                continue
+            if self._known[side].issuperset(old.processor.normalize(texts[side])):
+                texts[side] = ""
+        return SentencePair(*texts)
 
 
 def copied_layout(source: Path) -> Literal["joint", "separate"]:
@@ -390,7 +334,6 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     if not most or not lines:
         return model
     sample = prepare_lines(lines)
-    characters = Counter(character for line in sample for character in old.inside.normalize(line))
     settings = config.changed(
         algorithm=old.algorithm,
         tags=tuple(old.tags),
@@ -399,7 +342,9 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     )
     trained = Vocabulary.from_model(learn(sample, settings))
     scores = {text: trained.processor.get_score(token) for token, text in trained.texts().items()}
-    lacking = sorted(_list_lacking(old, scores), key=lambda text: len(text) > 1)
+    ids = old.processor.piece_to_id(list(scores))
+    lacking = [text for text, token in zip(scores, ids, strict=True) if token == UNK]
+    lacking.sort(key=lambda text: len(text) > 1)
     # BPE never produces a token whose own text is segmented otherwise, because of earlier merges
     # across its parts, and neither algorithm one that the normalization changes.
     while True:
@@ -413,13 +358,6 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
         _logger.info(
             "tokenizer: %s new tokens after the %s old ones, such as %s",
             *(f"{len(tokens):,}", f"{len(old):,}", list_tokens(tokens)),
-        )
-    if unknown := _list_lacking(old, [character for character, _ in characters.most_common()]):
-        _logger.info(
-            "tokenizer: characters that were no tokens: %s (%s of the text), such as %s",
-            f"{len(unknown):,}",
-            f"{sum(characters[character] for character in unknown) / sum(map(len, sample)):.2%}",
-            list_tokens(unknown),
         )
     if len(tokens) < most:
         _logger.warning(
@@ -458,13 +396,6 @@ def find_former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
 def list_tokens(tokens: Iterable[str]) -> str:
     """Return the first few tokens for a message, with U+2581 for spaces."""
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
-
-
-def _list_lacking(old: Vocabulary, texts: Iterable[str]) -> list[str]:
-    """Return the texts that are no tokens of a vocabulary."""
-    listed = list(texts)
-    ids = old.processor.piece_to_id(listed)
-    return [text for text, token in zip(listed, ids, strict=True) if token == UNK]
 
 
 def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:

@@ -98,7 +98,7 @@ def read_evaluation_set(
     source, language = opened.source, opened.direction.target
     tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = tuple(source.pairs())
-    right = [ScoredText(source.target_description, [pair.target for pair in pairs])]
+    right = [ScoredText(source.description, [pair.target for pair in pairs])]
     right += map(ScoredText.of_file, texts.references[1:]) if texts else ()
     left = ScoredText(source.description, [pair.source for pair in pairs])
     require_same_lengths(left, right)

@@ -158,7 +158,7 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     if resuming:
         checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
     else:
-        text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
+        text = TokenizerText.for_run(config.tokenizer, data, origin=origin)
         watches: dict[str, CorpusWatch] = {}
         if data.check:
             pairs = {name: split.pairs for name, split in splits.items()}

@@ -128,9 +128,10 @@ BROKEN: dict[str, tuple[Reply, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(("name", "first"), [*((name, 20) for name in BROKEN), ("fails", 58)])
 def test_broken_endpoint_is_one_line_and_loses_nothing(
     name: str,
+    first: int,
     text: list[Path],
     tmp_path: Path,
     program: Program,
@@ -140,7 +141,7 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
     monkeypatch.setattr(client, "TIMEOUT", 0.3 if name == "late" else 5.0)
 
     def breaks(text: str, count: int) -> Reply:
-        return good(text, count) if index_of(text) < 20 else reply
+        return good(text, count) if index_of(text) < first else reply
 
     out = tmp_path / "out"
     with serving(breaks) as endpoint:
@@ -155,24 +156,8 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
         status, _, err = program(*call)
         assert (status, err) == (0, "")
         again = {text for text in before if endpoint.asked[text] > before[text]}
-        assert all(index_of(text) >= 20 for text in again)
+        assert all(index_of(text) >= first for text in again)
     assert sources(out) == LINES
-
-
-def test_endpoint_that_fails_for_the_last_sources_loses_none(
-    text: list[Path], tmp_path: Path, program: Program
-) -> None:
-    def breaks(text: str, count: int) -> Reply:
-        return good(text, count) if index_of(text) < 58 else Reply(b"", 500)
-
-    with serving(breaks) as endpoint:
-        call = build_call(text, endpoint.url, tmp_path / "out")
-        status, printed, err = program(*call)
-        assert (status, printed, err.count("\n")) == (2, "", 1)
-        assert "status 500, 5 times; the test text" in err
-        endpoint.answer = good
-        assert program(*call)[0] == 0
-    assert sources(tmp_path / "out") == LINES
 
 
 def test_unsuitable_proxy_is_one_line(

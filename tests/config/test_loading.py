@@ -1,7 +1,6 @@
 """Accepted YAML, overrides, dumps and the JSON schema."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from operator import attrgetter
@@ -21,7 +20,7 @@ from mt.config.loading import (
 )
 from mt.config.problems import all_places
 from mt.errors import ConfigError
-from tests.factories import RECIPE
+from tests.factories import RECIPE, run_process
 
 ROOT = Path(__file__).parents[2]
 Load = Callable[..., Config]
@@ -203,8 +202,7 @@ def test_recipes_of_the_project_load(recipe: Path) -> None:
 
 
 def test_committed_schema_is_current() -> None:
-    command = [sys.executable, "-m", "mt.config.loading"]
-    printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    printed = run_process(sys.executable, "-m", "mt.config.loading")
     assert (ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8") == printed, (
         "run: python -m mt.config.loading > docs/config.schema.json"
     )

@@ -74,6 +74,12 @@ def test_other_epoch_or_seed_changes_composition_and_order(other: dict[str, int]
     assert abs(np.corrcoef(means[0], np.arange(len(one)))[0, 1]) < 0.3  # not ordered by length
 
 
+def test_sentences_of_equal_lengths_are_shuffled_in_every_epoch() -> None:
+    lengths = np.full((1000, 2), 5, dtype=np.int32)
+    one, two = (joined(plan_updates(lengths, 500, seed=1, epoch=epoch)) for epoch in (0, 1))
+    assert max(len(set(a.tolist()) & set(b.tolist())) for a in one for b in two) < 40  # of 100
+
+
 def joined(plan: list[Update]) -> list[Indices]:
     """Return the sentences of each update."""
     return [np.concatenate(update) for update in plan]

@@ -62,6 +62,12 @@ def tmx(folder: Path, *units: str) -> Path:
 # TMX
 
 
+def test_exact_language_code_is_preferred(tmp_path: Path) -> None:
+    path = tmx(tmp_path, unit(("pt-BR", "ônibus"), ("pt", "autocarro"), ("en", "bus")))
+    assert read(path, target="pt") == [("bus", "autocarro")]
+    assert read(path, target="pt-BR") == [("bus", "ônibus")]
+
+
 def test_tmx_languages_match_by_prefix_in_any_order(tmp_path: Path) -> None:
     path = tmx(
         tmp_path,

@@ -41,7 +41,7 @@ def extended(
     shape = {"vocabulary_size": 310, "vocabulary": vocabulary, **keys}
     old_settings = config(tokenizer={**shape, "tags": ["<2de>"]}).tokenizer
     pairs = list(map(SentencePair, text("en", 1), text("de", 1)))
-    old = train_tokenizer(lambda: iter(pairs), folder / "old", config=old_settings, seed=1)
+    old = train_tokenizer(lambda: iter(pairs), folder / "old", config=old_settings)
     data = {"train": {"format": "mixture", "corpora": corpora}}
     tags = list(dict.fromkeys(each["tag"] for each in corpora.values() if "tag" in each))
     new = config(
@@ -54,7 +54,7 @@ def extended(
 
 def provided(new: Config, folder: Path) -> Tokenizer:
     origin = new.tokenizer.from_
-    text = TokenizerText.for_run(new.tokenizer, new.data, origin=origin, seed=1)
+    text = TokenizerText.for_run(new.tokenizer, new.data, origin=origin)
     scan_corpora(open_training_corpora(new.data), text=text)
     return provide_tokenizer(new.tokenizer, folder, origin=new.tokenizer_origin, text=text)
 

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from mt.config.data import Direction, FolderSource, HubSource, JsonlSource, ParquetSource
 from mt.data.pairs import Checksums, PairSource, SentencePair
-from mt.data.sources import open_folder, open_hub, open_jsonl, open_parquet
+from mt.data.sources import open_source
 from mt.errors import DataError
 
 DIRECTION = Direction("en", "de")
@@ -28,7 +29,7 @@ def write_jsonl(path: Path, records: list[Any]) -> Path:
 
 
 def jsonl(path: Path, **fields: Any) -> PairSource:
-    return open_jsonl(JsonlSource(format="jsonl", path=path, **fields), DIRECTION)
+    return open_source(JsonlSource(format="jsonl", path=path, **fields), DIRECTION)
 
 
 def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -37,7 +38,7 @@ def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
 
 
 def parquet_pairs(path: Path, **fields: Any) -> PairSource:
-    return open_parquet(ParquetSource(format="parquet", path=path, **fields), DIRECTION)
+    return open_source(ParquetSource(format="parquet", path=path, **fields), DIRECTION)
 
 
 def read(source: PairSource) -> list[tuple[str, str]]:
@@ -173,7 +174,7 @@ def test_changed_file_gives_its_new_rows(tmp_path: Path) -> None:
 
 
 def folder(path: Path, **fields: Any) -> PairSource:
-    return open_folder(FolderSource(format="folder", path=path, **fields), DIRECTION)
+    return open_source(FolderSource(format="folder", path=path, **fields), DIRECTION)
 
 
 def test_folder_reads_its_split(tmp_path: Path) -> None:
@@ -206,8 +207,26 @@ def test_hub_loads_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.Monke
     source = HubSource(
         format="hub", name="o/n", revision=REVISION, subset="de-en", folder="f", split="test"
     )
-    opened = open_hub(source, DIRECTION)
+    opened = open_source(source, DIRECTION)
     assert asked == []
     assert list(opened.pairs()) == [SentencePair("one", "eins")]
     assert asked == [("o/n", "de-en", {"data_dir": "f", "split": "test", "revision": REVISION})]
     assert opened.description == f"o/n@{REVISION}, split test"
+
+
+def test_unreadable_dataset_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    path = tmp_path / "train.parquet"
+    path.write_bytes(b"PAR1, but nothing else")
+    hub = HubSource(format="hub", name="o/n", revision=REVISION, corpus="iwslt/train")
+    for source, hint in (
+        (parquet_pairs(path), ""),
+        (folder(tmp_path), ""),
+        (open_source(hub, DIRECTION), "$MT_CORPORA can supply it as iwslt/train."),
+    ):
+        with pytest.raises(DataError) as error:
+            read(source)
+        assert str(error.value).startswith(source.description)
+        assert "\n" not in str(error.value)
+        assert hint in str(error.value)

@@ -3,7 +3,7 @@
 import gzip
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import JOINT, SOURCE, TARGET
 from mt.data.tokenizer_training import TokenizerText
+from mt.errors import DataError
 from mt.training.trainer import train
 from tests.factories import DIGITS, config
 
@@ -94,6 +95,22 @@ def test_scan_finds_in_one_reading_what_separate_readings_find(
     assert scan.sample == tuple(pairs[::2])
 
 
+@pytest.mark.parametrize(
+    ("index", "fault", "named"),
+    [(4500, b"\xff", "text.de: line 4501 "), (9000, b"a\nb\n", "text.de has 9002:")],
+)
+def test_a_fault_ends_the_scan(
+    index: int, fault: bytes, named: str, mixture: Config, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.de"
+    lines = path.read_bytes().split(b"\n")
+    lines[index] = fault
+    path.write_bytes(b"\n".join(lines))
+    text = TokenizerText.for_run(mixture.tokenizer, mixture.data, origin=None)
+    with pytest.raises(DataError, match=named):
+        scan_corpora(open_training_corpora(mixture.data), text=text)
+
+
 @pytest.mark.parametrize("size", [1, 4095, 8191, 8192, 16_384, 40_001])
 def test_sample_is_evenly_spread(size: int, tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
@@ -110,26 +127,18 @@ def cleaned(data_config: Config) -> list[SentencePair]:
     return [pair for corpus in corpora for pair in corpus.cleaned()]
 
 
-@pytest.mark.parametrize("vocabulary", [None, "joint", "separate"])
-def test_text_of_the_tokenizer_is_all_cleaned_text(vocabulary: str | None, mixture: Config) -> None:
-    keys = {} if vocabulary is None else {"vocabulary": vocabulary}
-    settings = type(mixture.tokenizer).model_validate(keys)
-    text = TokenizerText.for_run(settings, mixture.data, origin=None, seed=1)
+def test_text_of_the_tokenizer_is_all_cleaned_text(mixture: Config) -> None:
+    text = TokenizerText.for_run(mixture.tokenizer, mixture.data, origin=None)
     assert text is not None
     scan_corpora(open_training_corpora(mixture.data), text=text)
     pairs = cleaned(mixture)
     assert 0 < len(pairs) < 9000
-    expected: dict[str, Sequence[str]] = {
+    expected = {
         JOINT: [line for pair in pairs for line in (pair.source, pair.target)],
         SOURCE: [pair.source for pair in pairs],
         TARGET: [pair.target for pair in pairs],
     }
-    if vocabulary is not None:  # without one, both layouts are sampled
-        del expected[JOINT if vocabulary == "separate" else SOURCE]
-        expected.pop(TARGET if vocabulary == "joint" else "", None)
-    assert {name: text.take(name) for name in expected} == expected
-    with pytest.raises(KeyError):
-        text.take(JOINT)
+    assert dict(text.take(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -155,11 +164,10 @@ def test_text_of_the_tokenizer_has_lines_by_the_weights_of_the_corpora(
     weighted = config(data=data)
 
     def take() -> dict[str, list[str]]:
-        settings = type(weighted.tokenizer)()  # both layouts are sampled
-        text = TokenizerText.for_run(settings, weighted.data, origin=None, seed=1)
+        text = TokenizerText.for_run(weighted.tokenizer, weighted.data, origin=None)
         assert text is not None
         scan_corpora(open_training_corpora(weighted.data), text=text)
-        return {name: text.take(name) for name in (JOINT, SOURCE, TARGET)}
+        return dict(text.take([JOINT, SOURCE, TARGET]))
 
     taken = take()
     assert taken == take()

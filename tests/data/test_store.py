@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
+from mt.config.data import CleaningConfig, Direction
 from mt.data import store as store_module
+from mt.data.filters import Cleaning
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.store import LeftOut, Mixture, PairStore, Rows, concatenate, mix, prepare_store
 from mt.data.tokenizer import Tokenizer
@@ -60,7 +62,7 @@ def corpus(pairs: list[SentencePair]) -> ListedPairs:
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     config = TokenizerConfig(vocabulary_size=320)
     folder = tmp_path_factory.mktemp("tokenizer")
-    return train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
+    return train_tokenizer(lambda: iter(PAIRS), folder, config=config)
 
 
 @pytest.fixture
@@ -137,14 +139,17 @@ def test_store_is_prepared_once_and_known_checksums_are_used(
 
 def test_other_inputs_give_another_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TokenizerConfig(vocabulary_size=300)
-    other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config, seed=1)
+    other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config)
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=51, cache=tmp_path)
     prepare_store(corpus(PAIRS), other, max_tokens=50, cache=tmp_path)
+    for characters in (2, 3):
+        cleaning = Cleaning(CleaningConfig(min_characters=characters), Direction("en", "de"))
+        prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path, cleaning=cleaning)
     changed = [SentencePair("changed", PAIRS[0].target), *PAIRS[1:]]
     store = prepare_store(corpus(changed), tokenizer, max_tokens=50, cache=tmp_path)
     assert tokenizer.decode_source(store.examples([0])[0].source.tolist()) == "changed"
-    assert len(files(tmp_path)) == 4
+    assert len(files(tmp_path)) == 6
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.99, 1.0])
@@ -196,7 +201,7 @@ def test_error_of_a_full_disk_names_the_file(
 
 def test_two_processes_prepare_the_same_store_at_once(tmp_path: Path) -> None:
     folder, config = tmp_path / "tokenizer", TokenizerConfig(vocabulary_size=320)
-    train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
+    train_tokenizer(lambda: iter(PAIRS), folder, config=config)
     for side in ("source", "target"):
         lines = "".join(f"{getattr(pair, side)}\n" for pair in PAIRS)
         (tmp_path / side).write_text(lines * 100, encoding="utf-8")
@@ -249,6 +254,7 @@ def test_weights_repeat_or_halve_a_corpus() -> None:
     assert [len(half) for half in halves] == [20] * 4
     assert halves[0] | halves[1] == halves[2] | halves[3] == set(range(30, 70))
     assert halves[0] != halves[2]
+    assert taken(mixture, 0, seed=2) != epochs[0]
     same = mix([100, 100], [0.5, 0.5]).pairs(seed=1, epoch=0).tolist()
     assert set(same[:50]) != {pair - 100 for pair in same[50:]}
 

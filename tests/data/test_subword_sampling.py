@@ -1,7 +1,6 @@
 import errno
 import fcntl
 import math
-import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -25,7 +24,7 @@ from mt.data.subword_sampling import EpochTokens, Sampling, find_epoch_file, sam
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.factories import LINES_OF_TEXT, foreign_vocabulary
+from tests.factories import LINES_OF_TEXT, foreign_vocabulary, run_process
 
 LINES = [
     *(f"the {noun} sees  the cats, 你好，世界。" for noun in ("dog", "bird", "fish", "horse")),
@@ -209,6 +208,17 @@ def test_next_epoch_is_drawn_ahead_and_former_epochs_are_deleted(
     assert files(plain) == set()
 
 
+def test_failed_draw_is_raised_when_its_epoch_is_opened(
+    plain: PairStore, epochs: EpochTokens
+) -> None:
+    path = find_epoch_file(plain, SAMPLING, 1)
+    path.mkdir(parents=True)  # no file can replace a folder
+    epochs.open(0)
+    with pytest.raises(OSError, match=str(path)):
+        epochs.open(1)
+    path.rmdir()
+
+
 def test_waiting_for_another_process_is_logged_and_its_file_used(
     plain: PairStore,
     epochs: EpochTokens,
@@ -271,6 +281,5 @@ def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
         epochs = EpochTokens([store], Tokenizer(words, words, ""), sampling, epochs=None)
         epochs.begin(0)
     """
-    result = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, check=False)
-    assert (result.returncode, result.stderr) == (0, b"")
+    run_process(sys.executable, "-c", dedent(code))
     assert not list(tmp_path.glob("epochs/*/*.arrow"))

@@ -24,7 +24,7 @@ def pairs() -> Iterator[SentencePair]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    train_tokenizer(pairs, tmp_path / "run" / "tokenizer", config=SMALL, seed=1)
+    train_tokenizer(pairs, tmp_path / "run" / "tokenizer", config=SMALL)
     return tmp_path / "run" / "tokenizer"
 
 
@@ -49,7 +49,7 @@ def test_translations_have_no_invalid_bytes(folder: Path) -> None:
 
 def test_separate_tokenizer_has_a_vocabulary_for_each_side(tmp_path: Path) -> None:
     config = TokenizerConfig(vocabulary_size=400, vocabulary="separate")
-    tokenizer = train_tokenizer(pairs, tmp_path, config=config, seed=1)
+    tokenizer = train_tokenizer(pairs, tmp_path, config=config)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"source.model", "target.model", "tokenizer.json"}
     assert b" dog" in tokenizer.source.token_bytes
@@ -64,7 +64,7 @@ def test_separate_tokenizer_has_a_vocabulary_for_each_side(tmp_path: Path) -> No
 def test_fingerprint_identifies_the_models(tmp_path: Path) -> None:
     other = SMALL.model_copy(update={"algorithm": "unigram"})
     one, same, another = (
-        train_tokenizer(pairs, tmp_path / name, config=config, seed=1)
+        train_tokenizer(pairs, tmp_path / name, config=config)
         for name, config in (("a", SMALL), ("b", SMALL), ("c", other))
     )
     assert len(one.fingerprint) == 64
@@ -133,6 +133,6 @@ def test_interrupted_training_leaves_no_tokenizer(
 
     monkeypatch.setattr("mt.data.tokenizer.write_json", fail)
     with pytest.raises(KeyboardInterrupt):
-        train_tokenizer(pairs, tmp_path, config=SMALL, seed=1)
+        train_tokenizer(pairs, tmp_path, config=SMALL)
     with pytest.raises(RunError):
         Tokenizer.load(tmp_path)

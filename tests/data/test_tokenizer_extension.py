@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from mt.config import TokenizerConfig
 from mt.data.tokenizer import Vocabulary
 from mt.data.tokenizer_training import extend_model, find_former_rows, train_model
+from mt.special_ids import UNK
+from tests.factories import foreign_vocabulary
 
 Algorithm = Literal["bpe", "unigram"]
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram")
@@ -58,6 +60,9 @@ def test_old_tokens_keep_their_ids_and_scores(algorithm: Algorithm) -> None:
     for number in range(len(old)):
         assert new.processor.get_score(number) == old.processor.get_score(number)
     assert new.algorithm == old.algorithm == algorithm
+    lowest = min(old.processor.get_score(number) for number in old.texts())
+    scores = [new.processor.get_score(number) for number in range(len(old), len(new))]
+    assert algorithm == "bpe" or lowest <= min(scores) < max(scores) < 0
 
 
 @each_algorithm
@@ -173,3 +178,10 @@ def test_former_row_is_the_old_token_or_the_parts_of_a_new_one(algorithm: Algori
         assert b"".join(old.token_bytes[part] for part in row.ids) == new.token_bytes[number]
         if row.token.startswith(MARK):
             assert list(row.ids) == old.encode([row.token[1:].replace(MARK, " ")])[0][:-1]
+
+
+def test_former_row_of_an_unknown_byte_is_unk() -> None:
+    rows = find_former_rows(OLDER["bpe"], foreign_vocabulary(["ab"] * 5, 20))
+    former = {row.token: (row.ids, row.is_new) for row in rows}
+    assert former["<0x41>"] == former["h"] == ((UNK,), True)
+    assert former["<unk>"] == ((UNK,), False)

@@ -1,5 +1,4 @@
 import logging
-from itertools import pairwise
 from typing import Literal
 
 import pytest
@@ -7,7 +6,7 @@ import pytest
 from mt.config import TokenizerConfig
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import Vocabulary
-from mt.data.tokenizer_training import Reservoir, train_model
+from mt.data.tokenizer_training import train_model
 from mt.errors import ConfigError, DataError
 
 Algorithm = Literal["bpe", "unigram"]
@@ -68,17 +67,6 @@ def test_long_lines_and_special_tokens_in_the_text_are_text() -> None:
     lines = ["</s> <unk> <0x41> ▁ \u2585 word"] * 50
     special = vocabulary(lines)
     assert special.decode(special.encode(lines[:1])[0]) == lines[0]
-
-
-@pytest.mark.parametrize("count", [500, 100_000, 300_000])
-def test_reservoir_takes_every_part_of_the_stream_alike(count: int) -> None:
-    reservoir = Reservoir[int](count, seed=3)
-    for first, last in pairwise([0, 7, 90_007, 90_007, 200_000]):
-        reservoir.add(iter(range(first, last)))
-    size = min(count, 200_000)
-    assert len({*reservoir.items}) == size
-    first_half = sum(item < 100_000 for item in reservoir.items)
-    assert abs(first_half - size / 2) < 2 * size**0.5
 
 
 @pytest.mark.parametrize("damaged", ["12ff", "12036160", "0b", "08", "1d00"])

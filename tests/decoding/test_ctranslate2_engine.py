@@ -1,7 +1,6 @@
 import json
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.export.ctranslate2 import write_model
 from mt.special_ids import EOS, PAD
+from tests.factories import run_process
 
 DECODING = DecodingConfig(beam=4, max_length_extra=10)
 TEXTS = ["one two three", "four", "five six seven eight nine", "two two", "three one", "six"]
@@ -229,8 +229,7 @@ def test_export_translates_and_scores_without_torch(exported_run: Path, tmp_path
         "print(write_scores(run, ScoreJob(text, text, text.with_suffix('.scores'))).sentences);"
         "print(sorted({'torch', 'datasets', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )
-    command = [sys.executable, "-c", code, str(exported_run), str(text)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    *records, scores, modules = done.stdout.splitlines()
-    assert [json.loads(record)["status"] for record in records][1] == "empty", done.stderr
+    printed = run_process(sys.executable, "-c", code, exported_run, text)
+    *records, scores, modules = printed.splitlines()
+    assert [json.loads(record)["status"] for record in records][1] == "empty"
     assert (len(records), scores, modules) == (3, "3", "[]")

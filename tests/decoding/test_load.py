@@ -97,7 +97,6 @@ def test_ensemble_with_another_tokenizer_is_an_error(run: Path, tmp_path: Path) 
         lambda: iter([SentencePair("a red dog", "a blue cat")] * 9),
         other / "tokenizer",
         config=TokenizerConfig(vocabulary_size=300),
-        seed=1,
     )
     describe(other, tokenizer=tokenizer.fingerprint)
     message = f"^{other}: `decoding.ensemble` needs the same tokenizer"

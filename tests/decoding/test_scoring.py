@@ -67,8 +67,10 @@ def test_line_beyond_the_last_position_is_an_error(
     monkeypatch.setattr(scoring, "LINES_AT_ONCE", 3)
     monkeypatch.setattr(TorchEngine, "longest", 12)
     files[1].write_text("\n".join(["one", "", "two", "two three", "one " * 40, "", ""]) + "\n")
+    lazily = score_files(finished_run, sources=files[0], targets=files[1], device="cpu")
+    assert len([next(lazily) for _ in range(3)]) == 3
     with pytest.raises(UserError, match=r": line 5 has \d+ tokens, at most 12 can be scored"):
-        scored(finished_run, files)
+        next(lazily)
 
 
 def test_unequal_empty_and_special_files_are_an_error(

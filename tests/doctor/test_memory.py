@@ -1,9 +1,10 @@
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.factories import run_process
 
 FEW, MANY = 100_000, 400_000
 MOST_BYTES = {"check": 100, "clean": 60}
@@ -59,13 +60,8 @@ def recipe(folder: Path, pairs: int) -> Path:
 
 def peak_memory(work: str, config: Path, pairs: int) -> int:
     """Return the peak memory of the work in bytes, measured in its own process."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEFORE + WORK[work] + AFTER, str(config), str(pairs)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    return 1024 * int(done.stdout.split()[-1])
+    code = BEFORE + WORK[work] + AFTER
+    return 1024 * int(run_process(sys.executable, "-c", code, config, pairs).split()[-1])
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def swap_tokenizer(run: Path) -> None:
     shutil.rmtree(run / "tokenizer")
     pairs = [SentencePair(f"word{index} other", f"Wort{index}") for index in range(50)]
     config = TokenizerConfig(vocabulary_size=310)
-    train_tokenizer(lambda: iter(pairs), run / "tokenizer", config=config, seed=1)
+    train_tokenizer(lambda: iter(pairs), run / "tokenizer", config=config)
 
 
 def write(name: str, text: str) -> Callable[[Path], object]:

@@ -1,6 +1,7 @@
 """Random models of transformers, and SentencePiece models, for folders to import."""
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,25 +42,29 @@ def train_spm(path: Path, words: Sequence[str], algorithm: str, size: int) -> li
     return [processor.id_to_piece(index) for index in range(3, len(processor))]
 
 
-def scatter(model: nn.Module) -> None:
-    """Move all weights off their initial values, except tables of positions."""
-    for name, parameter in model.named_parameters():
-        if "embed_positions" not in name:
-            spread = 0.3 if parameter.dim() == 1 else 0.25
-            nn.init.normal_(parameter, 0.6 if "norm.weight" in name else 0.0, spread)
+def save_model(model: Any, folder: Path, described: dict[str, Any], copied: range | None) -> None:
+    """Save a model and the config of its tokenizer.
 
-
-def learn_to_copy(model: Any, tokens: range) -> None:
-    """Train to copy a little; random weights repeat one token."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
-    model.train()
-    for _ in range(100):
-        ids = torch.randint(tokens.start, tokens.stop, (32, 8))
-        ids[:, -1] = model.config.eos_token_id
-        optimizer.zero_grad()
-        torch.autograd.backward(model(input_ids=ids, labels=ids).loss)
-        optimizer.step()
-    model.eval()
+    Its weights are random, except tables of positions, or it has learnt a little to copy tokens:
+    random weights repeat one token.
+    """
+    (folder / "tokenizer_config.json").write_text(json.dumps(described), encoding="utf-8")
+    if copied is None:
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                spread = 0.3 if parameter.dim() == 1 else 0.25
+                nn.init.normal_(parameter, 0.6 if "norm.weight" in name else 0.0, spread)
+    else:
+        optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+        model.train()
+        for _ in range(100):
+            ids = torch.randint(copied.start, copied.stop, (32, 8))
+            ids[:, -1] = model.config.eos_token_id
+            optimizer.zero_grad()
+            torch.autograd.backward(model(input_ids=ids, labels=ids).loss)
+            optimizer.step()
+        model.eval()
+    model.save_pretrained(folder)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], padding: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError
 from mt.export.argos import find_code
 from mt.training.trainer import train
-from tests.factories import Program
+from tests.factories import Program, run_process
 
 ARGOS = ("--to", "argos", "--device", "cpu")
 
@@ -153,13 +152,6 @@ def test_argos_translate_installs_the_package_and_translates_as_mt(
     plain = ("--set", "decoding.repair=off", "--device", "cpu")
     expected = program("translate", run, *search, *plain, stdin=lines.encode())
     folders = {"ARGOS_PACKAGES_DIR": str(tmp_path / "packages"), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(run / "argos.argosmodel")],
-        input=lines,
-        env={**os.environ, **folders, "ARGOS_COMPUTE_TYPE": "default"},
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == expected[1]
+    command = [sys.executable, "-c", _PROGRAM, run / "argos.argosmodel"]
+    environment = {**os.environ, **folders, "ARGOS_COMPUTE_TYPE": "default"}
+    assert run_process(*command, input=lines, env=environment) == expected[1]

@@ -57,7 +57,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         lambda: (SentencePair(line, line) for line in text),
         tmp_path_factory.mktemp("tokenizer"),
         config=TokenizerConfig(vocabulary_size=300),
-        seed=1,
     )
 
 

@@ -21,8 +21,10 @@ from mt.errors import ConfigError
 from mt.export.export import ExportOptions, export_huggingface
 from mt.export.m2m100 import import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
+from tests.export.random_models import SHAPE, pad_rows, save_model, train_spm
 from tests.factories import Program, contents, export_run, journal, model_of, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
 
 WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "the", "dog",
          "runs", "quickly", "old", "house", "green", "ﬁsh", "кот", "бежит", "быстро")  # fmt: skip
@@ -65,14 +67,9 @@ def make(tmp_path: Path) -> Make:
             described["extra_special_tokens"] = NLLB
             described["legacy_behaviour"] = kind == "early nllb"
             rows = len(texts) + 4 + len(names) + 2
-        (folder / "tokenizer_config.json").write_text(json.dumps(described))
         torch.manual_seed(3)
         model = M2M100ForConditionalGeneration(_config(rows, **keys)).eval()
-        if taught:
-            learn_to_copy(model, range(4, model.config.vocab_size))
-        else:
-            scatter(model)
-        model.save_pretrained(folder)
+        save_model(model, folder, described, range(4, rows) if taught else None)
         return folder
 
     return build
@@ -390,7 +387,7 @@ decoding: {{search: beam, beam: 2, max_length_ratio: 1.0, max_length_extra: 6, t
 """
 
 
-def test_a_pruned_import_learns_exports_and_serves_other_languages(
+def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     german, english = WORDS[:6], WORDS[9:15]
@@ -406,11 +403,12 @@ def test_a_pruned_import_learns_exports_and_serves_other_languages(
     train_with(recipe, run)
     losses = [event["loss"] for event in journal(run, "validation")]
     assert losses[-1] < 0.7 * losses[0]
+    train_until(recipe, tmp_path / "again", 27, "SIGTERM")
+    train_with(recipe, tmp_path / "again")
+    assert outcome(run) == outcome(tmp_path / "again")
     assert export_run(run, tmp_path / "fast", ExportOptions(device="cpu")).failure is None
-    assert (
-        export_run(run, tmp_path / "theirs again", ExportOptions(), export_huggingface).failure
-        is None
-    )
+    again = tmp_path / "theirs again"
+    assert export_run(run, again, ExportOptions(), export_huggingface).failure is None
     translator = Translator.load(run)
     ids = translator.tokenizer.target_prefix
     (begun,) = translator.stream(["der Hund"], prefixes=["the"])

@@ -34,13 +34,12 @@ from mt.export.marian import import_marian, write_marian
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.export.random_models import SHAPE, learn_to_copy, scatter, train_spm
-from tests.factories import engine_translations, export_run, model_of
+from tests.export.random_models import SHAPE, save_model, train_spm
+from tests.factories import DIGITS, engine_translations, export_run, model_of, unsettle
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
 SMALL = ModelConfig(d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3)
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TEXTS = [
     "seven three nine one",
     "two  spaces   and  more",
@@ -76,9 +75,7 @@ def random_run(finished_run: Path) -> Callable[..., FinishedRun]:
         tokenizer = tokenizer or run.tokenizer
         sizes = tokenizer.source_size, tokenizer.target_size
         ours = Transformer(model, source_vocabulary=sizes[0], target_vocabulary=sizes[1])
-        for parameter in ours.parameters():
-            if parameter.dim() == 1:
-                nn.init.normal_(parameter, mean=0.5, std=0.3)
+        unsettle(ours)
         config = run.config.changed(model=model)
         return replace(run, config=config, weights=parameter_tensors(ours), tokenizer=tokenizer)
 
@@ -115,7 +112,6 @@ def test_tokens_are_equal(
         lambda: iter([SentencePair(text, text[::-1]) for text in TEXTS]),
         tmp_path / "tokenizer",
         config=TokenizerConfig.model_validate({"vocabulary": vocabulary, "vocabulary_size": 400}),
-        seed=1,
     )
     run = random_run(SMALL.changed(tie_embeddings=tie), tokenizer)
     write_marian(run, tmp_path / "marian")
@@ -234,15 +230,10 @@ def marian(tmp_path: Path) -> MakeMarian:
         (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         described = {"source_lang": "deu", "target_lang": "eng"}
         described["tokenizer_class"] = "MarianTokenizer"
-        (folder / "tokenizer_config.json").write_text(json.dumps(described), encoding="utf-8")
         model = MarianMTModel(_config(len(ids), **changes))
         if bias:
             nn.init.normal_(model.final_logits_bias, 0.0, 1.0)
-        if taught:
-            learn_to_copy(model, range(2, model.config.pad_token_id))
-        else:
-            scatter(model)
-        model.save_pretrained(folder)
+        save_model(model, folder, described, range(2, len(ids) - 1) if taught else None)
         return folder
 
     return make

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,7 @@ from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.export.onnx import DecoderGraph, EncoderGraph, write_graphs
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
-from tests.factories import Program, contents, foreign_vocabulary, transformer
+from tests.factories import Program, contents, foreign_vocabulary, run_process, transformer
 
 PAGE = Path(__file__).parents[2] / "examples" / "browser"
 ONNX = ("--to", "onnx", "--device", "cpu")
@@ -218,15 +217,9 @@ def test_the_page_tokenizes_as_mt(*, algorithm: str, has_bytes: bool, tmp_path: 
     path.write_bytes(model)
     vocabulary = Vocabulary.from_model(model)
     tokenizer = Tokenizer(vocabulary, vocabulary, fingerprint="")
-    done = subprocess.run(
-        ["node", "--input-type=module", "--eval", _NODE, str(PAGE / "vocabulary.js"), str(path)],
-        input=json.dumps(LINES),
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    command = ["node", "--input-type=module", "--eval", _NODE, PAGE / "vocabulary.js", path]
+    printed = run_process(*command, input=json.dumps(LINES))
     encoded = tokenizer.encode_source(LINES)
     expected = [[ids, tokenizer.decode_target(ids)] for ids in encoded]
-    assert json.loads(done.stdout) == expected
+    assert json.loads(printed) == expected
     assert len({token for ids in encoded for token in ids}) > 20

@@ -17,6 +17,7 @@ from mt.model.attention import CAUSAL
 from mt.model.positional import POSITIONAL, ROTARY_BASE
 from mt.model.sublayers import NORM_EPSILON
 from mt.model.transformer import Transformer
+from tests.factories import unsettle
 
 CONFIG = ModelConfig(
     d_model=32,
@@ -65,9 +66,7 @@ def test_rotation_equals_llamas(side: Side, first: int) -> None:
 def test_a_stack_of_layers_equals_llamas() -> None:
     """A causal encoder is a Llama without its vocabulary."""
     ours = Transformer(CONFIG, source_vocabulary=40, target_vocabulary=40).eval()
-    for parameter in ours.parameters():
-        if parameter.dim() == 1:
-            nn.init.normal_(parameter, mean=0.5, std=0.3)
+    unsettle(ours)
     theirs = LlamaModel(llama_config()).eval()
     theirs.layers.load_state_dict(as_llama(ours.encoder))
     theirs.norm.load_state_dict(ours.encoder_norm.state_dict())

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from mt.config import ModelConfig
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
+from tests.factories import unsettle
 
 CONFIG = ModelConfig(d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3, dropout=0.0)
 VOCABULARY = 40
@@ -32,9 +33,7 @@ SOURCE = torch.tensor([[5, 6, 7, 8, 9, EOS], [9, 10, EOS, PAD, PAD, PAD], [11, E
 def test_logits_and_gradients_equal_marians(feed_forward: str) -> None:
     config = CONFIG.changed(feed_forward=feed_forward)
     ours = Transformer(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY).eval()
-    for parameter in ours.parameters():
-        if parameter.dim() == 1:  # biases and gains off their initial values
-            nn.init.normal_(parameter, mean=0.5, std=0.3)
+    unsettle(ours)
     theirs = marian(ours, config)
     target_in = torch.tensor([[BOS, 12, 13, 14], [BOS, 15, 12, PAD], [BOS, 17, PAD, PAD]])
     real = target_in != PAD

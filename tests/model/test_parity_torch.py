@@ -12,6 +12,7 @@ from mt.config import ModelConfig
 from mt.model.sublayers import FEED_FORWARD, NORM_EPSILON, GatedFeedForward
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS, PAD
+from tests.factories import unsettle
 
 CONFIG = ModelConfig(
     d_model=32,
@@ -107,10 +108,7 @@ def test_glu_equals_torchs() -> None:
 
 def build(config: ModelConfig) -> Transformer:
     model = Transformer(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
-    for parameter in model.parameters():
-        if parameter.dim() == 1:  # biases and gains off their initial values
-            nn.init.normal_(parameter, mean=0.5, std=0.3)
-    return model.eval()
+    return unsettle(model).eval()
 
 
 def layer_arguments(config: ModelConfig) -> dict[str, Any]:

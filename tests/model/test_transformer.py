@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt.config import DecodingConfig
 from mt.data.batches import collate
@@ -14,7 +14,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.step import train_step
-from tests.factories import learner, model_config, transformer
+from tests.factories import learner, model_config, transformer, unsettle
 
 VOCABULARY = 40
 TIES = ["all", "decoder", "none"]
@@ -25,10 +25,7 @@ TARGET_IN = torch.tensor([[BOS, 12, 13, 14], [BOS, 15, 16, PAD], [BOS, 17, PAD, 
 def build(**keys: Any) -> Transformer:
     sizes = {"d_model": 32, "d_ff": 48, "heads": 4, "encoder_layers": 2, "decoder_layers": 3}
     model = transformer(vocabulary=VOCABULARY, **{**sizes, **keys})
-    for parameter in model.parameters():  # biases and gains off their initial values
-        if parameter.dim() == 1:
-            nn.init.normal_(parameter, mean=0.5, std=0.3)
-    return model.eval()
+    return unsettle(model).eval()
 
 
 def all_logits(model: Transformer, source: Tensor, target_in: Tensor) -> Tensor:

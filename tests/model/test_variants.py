@@ -20,7 +20,7 @@ from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.step import fetch_metrics, train_step
-from tests.factories import learner
+from tests.factories import learner, unsettle
 
 VOCABULARY = 24
 # Depths, widths and heads differ; tables are longer than some sentences and shorter than others.
@@ -70,14 +70,6 @@ def build(config: ModelConfig, seed: int = 1) -> Transformer:
     torch.manual_seed(seed)
     model = Transformer(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
     return model.eval()
-
-
-def unsettle(model: Transformer) -> Transformer:
-    """Move biases and gains off their initial values."""
-    for parameter in model.parameters():
-        if parameter.dim() == 1:
-            nn.init.normal_(parameter, mean=0.5, std=0.3)
-    return model
 
 
 def all_logits(model: Transformer, source: Tensor, target_in: Tensor) -> Tensor:

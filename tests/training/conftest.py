@@ -2,13 +2,16 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
+
+from mt.training import loss, passes
+from tests.factories import run_process
 
 SCENARIOS = Path(__file__).with_name("rank_scenarios.py")
 
@@ -32,15 +35,19 @@ def scenarios() -> dict[str, dict[int, Rank]]:
     if sys.platform == "win32":
         pytest.skip("needs fork")
     environment = {**os.environ, "PYTHONPATH": str(SCENARIOS.parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(SCENARIOS)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = run_process(sys.executable, SCENARIOS, env=environment)
     return {
         scenario: {int(rank): Rank(**report) for rank, report in ranks.items()}
-        for scenario, ranks in json.loads(done.stdout).items()
+        for scenario, ranks in json.loads(printed).items()
     }
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut chunks of three rows, so that the last of seven is alone."""
+
+    def by_three(states: Tensor, vocabulary: int) -> list[slice]:
+        return [slice(first, first + 3) for first in range(0, len(states), 3)]
+
+    for module in (loss, passes):
+        monkeypatch.setattr(module, "chunks", by_three)

@@ -12,25 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt.config import Config
-from mt.config.loading import load_config
 from mt.data.corpus_files import cache_folder
 from mt.data.store import PairStore
-from mt.training.data import TrainingData, prepare
+from mt.training.data import TrainingData
 from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
 from mt.training.progress import describe_data
-from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts
-from tests.factories import CPU, DIGITS, Program
+from tests.factories import CPU, DIGITS, Program, prepare_run
 
 CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.broken_text=[mojibake]")
-
-
-def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, TrainingData]:
-    run.mkdir(exist_ok=True)
-    config = load_config(recipe, overrides=settings)
-    return config, prepare(config, RunFolder(run))
 
 
 def texts(corpus: TrainingData, store: PairStore | None = None) -> list[tuple[str, str]]:
@@ -49,7 +40,7 @@ def drawn_stores() -> list[str]:
 
 
 def test_without_sampling_every_epoch_has_the_same_store(tiny_recipe: Path, tmp_path: Path) -> None:
-    _, corpus = prepared(tiny_recipe, tmp_path / "run")
+    _, corpus = prepare_run(tiny_recipe, tmp_path / "run")
     assert corpus.epoch_store(0) is corpus.epoch_store(7) is corpus.store
     corpus.close()
     assert not (cache_folder() / "epochs").exists()
@@ -58,9 +49,9 @@ def test_without_sampling_every_epoch_has_the_same_store(tiny_recipe: Path, tmp_
 def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
-    _, plain = prepared(tiny_recipe, tmp_path / "plain")
+    _, plain = prepare_run(tiny_recipe, tmp_path / "plain")
     settings = ["tokenizer.subword_dropout=[0.3, 0.3]", "training.target_tokens_per_update=40"]
-    config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
+    config, corpus = prepare_run(tiny_recipe, tmp_path / "run", *settings)
     first, second = corpus.epoch_store(0), corpus.epoch_store(1)
     assert texts(corpus) == texts(corpus, first) == texts(corpus, second)
     assert not np.array_equal(first.lengths, second.lengths)
@@ -83,7 +74,7 @@ def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
 
 
 def test_augmentation_changes_other_pairs_in_each_epoch(tiny_recipe: Path, tmp_path: Path) -> None:
-    _, corpus = prepared(tiny_recipe, tmp_path / "run", "data.augmentation=strong")
+    _, corpus = prepare_run(tiny_recipe, tmp_path / "run", "data.augmentation=strong")
     plain = texts(corpus)
     first, second = (texts(corpus, corpus.epoch_store(epoch)) for epoch in (0, 1))
     changed = [
@@ -103,7 +94,7 @@ def test_epochs_drawn_again_with_an_empty_cache_give_the_same_updates(
     )
 
     def batches(state: TrainState) -> list[list[list[int]]]:
-        config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
+        config, corpus = prepare_run(tiny_recipe, tmp_path / "run", *settings)
         updates = [*planned_updates(config.training, corpus, state, CPU)]
         corpus.close()
         return [batch.source.tolist() for update in updates for batch in update.batches]
@@ -133,7 +124,7 @@ def dirty(tiny_recipe: Path, tmp_path: Path) -> Path:
 
 
 def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(dirty, tmp_path / "run", *CLEAN)
+    config, corpus = prepare_run(dirty, tmp_path / "run", *CLEAN)
     lines = (dirty.parent / "train.en").read_text().splitlines()
     assert [source for source, _ in texts(corpus)] == [*lines[:2], *lines[4:7], *lines[8:]]
     assert not any("Ã" in text for text in corpus.tokenizer.source.texts().values())
@@ -190,11 +181,11 @@ def test_swapped_sides_are_warned_about_in_each_new_run(
     assert program(*command.split()[1:])[0] == 0
     warnings(caplog)
 
-    prepared(swapped, tmp_path / "second")
+    prepare_run(swapped, tmp_path / "second")
     assert warnings(caplog) == [warning.replace(str(run), str(tmp_path / "second"))]
-    prepared(swapped, tmp_path / "off", "data.check=false")
+    prepare_run(swapped, tmp_path / "off", "data.check=false")
     assert warnings(caplog) == []
-    prepared(swapped, run)  # resumed
+    prepare_run(swapped, run)  # resumed
     assert warnings(caplog) == []
 
 
@@ -203,7 +194,7 @@ def test_split_without_a_tag_is_warned_about_if_each_training_corpus_has_one(
     tag: str, count: int, tiny_recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tags = ["tokenizer.tags=[<2de>]", "data.train.tag=<2de>", f"data.valid.tag={tag}"]
-    prepared(tiny_recipe, tmp_path / "run", *tags)
+    prepare_run(tiny_recipe, tmp_path / "run", *tags)
     found = [message for message in warnings(caplog) if "tag" in message]
     assert len(found) == count
     assert found[-1] == (

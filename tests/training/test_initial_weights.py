@@ -79,9 +79,7 @@ def write_run(tiny_recipe: Path, tmp_path: Path) -> Write:
     def write(*settings: str, name: str = "old", pairs: list[SentencePair] = OLD_PAIRS) -> Config:
         run = tmp_path / name
         config = load_config(tiny_recipe, overrides=["tokenizer.vocabulary_size=330", *settings])
-        tokenizer = train_tokenizer(
-            lambda: iter(pairs), run / "tokenizer", config=config.tokenizer, seed=1
-        )
+        tokenizer = train_tokenizer(lambda: iter(pairs), run / "tokenizer", config=config.tokenizer)
         save_file(parameter_tensors(build(config, tokenizer)), run / "model.safetensors")
         (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
         description = {

@@ -59,6 +59,14 @@ def test_signal_is_recorded_and_gives_the_usual_status(name: str) -> None:
     assert signal.getsignal(signal.Signals[name]) is before
 
 
+def test_hang_up_is_ignored_under_nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interruptible() as interruption:
+        hit("SIGHUP")
+        assert interruption.signal is None
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGUSR1", "SIGTERM"), ("SIGHUP", "SIGINT")],

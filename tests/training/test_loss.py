@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from mt.config import TrainingConfig
 from mt.model.device import DEVICE_TRAITS, DeviceTraits
-from mt.training import loss as loss_module
 from mt.training.loss import ChunkLoss, chunk_loss, label_smoothed_loss
 from mt.training.passes import choose_loss
 
@@ -25,16 +24,6 @@ def inputs(rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
 
 def reference_loss(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     return F.cross_entropy(states @ weight.T, targets, label_smoothing=smoothing, reduction="sum")
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut chunks of three rows, so that the last of seven is alone."""
-
-    def by_three(states: Tensor, vocabulary: int) -> list[slice]:
-        return [slice(first, first + 3) for first in range(0, len(states), 3)]
-
-    monkeypatch.setattr(loss_module, "chunks", by_three)
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.corpus_files import cache_folder
 from mt.data.splits import open_training_corpora, write_cleaned
@@ -18,13 +17,12 @@ from mt.decoding.translator import Translator
 from mt.errors import ConfigError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
 from mt.export.export import ExportOptions, export_huggingface
-from mt.training.data import TrainingData, prepare
+from mt.training.data import TrainingData
 from mt.training.loader import PlannedUpdate, planned_updates
 from mt.training.progress import describe_data
-from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import train
-from tests.factories import CPU, export_run
+from tests.factories import CPU, export_run, prepare_run
 
 FIRST = 20
 """Pairs in the first of two corpora."""
@@ -53,12 +51,6 @@ def halves(tiny_recipe: Path, tmp_path: Path) -> Path:
 WEIGHTS = ("data.train.corpora.few.weight=3", "data.train.corpora.many.weight=0.5")
 
 
-def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, TrainingData]:
-    run.mkdir(exist_ok=True)
-    config = load_config(recipe, overrides=settings)
-    return config, prepare(config, RunFolder(run))
-
-
 def texts(corpus: TrainingData, epoch: int = 0) -> list[str]:
     store = corpus.epoch_store(epoch)
     decode = corpus.tokenizer.decode_source
@@ -72,8 +64,8 @@ def places(update: PlannedUpdate) -> list[int]:
 def test_two_corpora_of_weight_one_equal_the_one_that_they_were_cut_from(
     tiny_recipe: Path, halves: Path, tmp_path: Path
 ) -> None:
-    _, whole = prepared(tiny_recipe, tmp_path / "whole")
-    _, cut = prepared(halves, tmp_path / "cut")
+    _, whole = prepare_run(tiny_recipe, tmp_path / "whole")
+    _, cut = prepare_run(halves, tmp_path / "cut")
     assert whole.tokenizer.fingerprint == cut.tokenizer.fingerprint
     assert texts(whole) == texts(cut)
     plans = [corpus.plan_epoch(1) for corpus in (whole, cut)]
@@ -85,7 +77,7 @@ def test_two_corpora_of_weight_one_equal_the_one_that_they_were_cut_from(
 def test_epochs_take_pairs_by_weight_and_the_description_shows_it(
     halves: Path, tmp_path: Path
 ) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS)
+    config, corpus = prepare_run(halves, tmp_path / "run", *WEIGHTS)
     many = len(corpus.store) - FIRST
     seen = Counter[int]()
     for epoch in (0, 1):
@@ -108,7 +100,7 @@ def test_epochs_take_pairs_by_weight_and_the_description_shows_it(
 
 
 def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
+    config, corpus = prepare_run(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
 
     def updates(state: TrainState) -> list[tuple[int, int, list[int]]]:
         found = planned_updates(config.training, corpus, state, CPU)
@@ -124,10 +116,10 @@ def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -
 def test_each_corpus_has_a_store_that_does_not_depend_on_the_weights(
     halves: Path, tmp_path: Path
 ) -> None:
-    prepared(halves, tmp_path / "run", *WEIGHTS)
+    prepare_run(halves, tmp_path / "run", *WEIGHTS)
     stores = set((cache_folder() / "pairs").iterdir())
     assert len(stores) == 2
-    _, again = prepared(halves, tmp_path / "run", "data.train.temperature=5")
+    _, again = prepare_run(halves, tmp_path / "run", "data.train.temperature=5")
     assert set((cache_folder() / "pairs").iterdir()) == stores
     assert again.mixture.sizes == (20, 40)
     assert again.mixture.counts(0) == [28, 32]  # 20^(1/5) : 40^(1/5) is 1.82 : 2.09
@@ -136,7 +128,7 @@ def test_each_corpus_has_a_store_that_does_not_depend_on_the_weights(
 def test_weights_that_take_no_pair_are_an_error(halves: Path, tmp_path: Path) -> None:
     weights = [f"data.train.corpora.{name}.weight=0.001" for name in ("few", "many")]
     with pytest.raises(ConfigError, match="`data.train`: the weights take none of the 60 pairs"):
-        prepared(halves, tmp_path / "run", *weights)
+        prepare_run(halves, tmp_path / "run", *weights)
 
 
 TAGS = (
@@ -148,7 +140,7 @@ TAGS = (
 
 
 def test_source_lines_begin_with_the_tag_of_their_corpus(halves: Path, tmp_path: Path) -> None:
-    _, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.subword_dropout=[0.3, 0.3]")
+    _, corpus = prepare_run(halves, tmp_path / "run", *TAGS, "tokenizer.subword_dropout=[0.3, 0.3]")
     numbers = corpus.tokenizer.source.tags
     wanted = [numbers["<bt>"]] * FIRST + [numbers["<2de>"]] * (len(corpus.store) - FIRST)
     for store in (corpus.store, corpus.epoch_store(0), corpus.epoch_store(1)):
@@ -200,11 +192,11 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
 def test_copied_tokenizer_without_a_tag_of_the_corpora_is_an_error(
     halves: Path, tmp_path: Path
 ) -> None:
-    prepared(halves, tmp_path / "old")
+    prepare_run(halves, tmp_path / "old")
     copied = f"tokenizer.from={tmp_path / 'old'}"
     with pytest.raises(ConfigError):
-        prepared(halves, tmp_path / "new", copied, "data.train.corpora.few.tag=<bt>")
-    _, corpus = prepared(halves, tmp_path / "newer", copied, *TAGS)
+        prepare_run(halves, tmp_path / "new", copied, "data.train.corpora.few.tag=<bt>")
+    _, corpus = prepare_run(halves, tmp_path / "newer", copied, *TAGS)
     assert {*corpus.tokenizer.source.tags} == {"<bt>", "<2de>"}
 
 
@@ -249,6 +241,7 @@ def test_cleaned_corpora_of_a_mixture_are_written_separately(halves: Path, tmp_p
     overrides = ["data.cleaning.duplicates=pair", "data.train.corpora.few.target_language=el"]
     config = load_config(halves, overrides=overrides)
     few, many = open_training_corpora(config.data)
+    assert (few.cleaning.direction, many.cleaning.direction) == (("en", "el"), ("en", "de"))
     twice = tmp_path / "twice.en", tmp_path / "twice.el"
     pairs = [*few.source.pairs(), *few.source.pairs()]
     for path, side in zip(twice, ("source", "target"), strict=True):

@@ -18,7 +18,6 @@ from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.special_ids import EOS, PAD
-from mt.training import passes
 from mt.training.checkpoint import MODEL
 from mt.training.passes import (
     GuidedPass,
@@ -53,16 +52,6 @@ def formula(
     back = F.kl_div(p, q, log_target=True, reduction="sum")
     both = entropies[0] + entropies[1]
     return (both + alpha / 2 * (there + back)) / 2, both / 2
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut chunks of three rows, so that the last of seven is alone."""
-
-    def by_three(states: Tensor, vocabulary: int) -> list[slice]:
-        return [slice(first, first + 3) for first in range(0, len(states), 3)]
-
-    monkeypatch.setattr(passes, "chunks", by_three)
 
 
 @pytest.mark.usefixtures("small_chunks")

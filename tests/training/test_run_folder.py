@@ -55,6 +55,8 @@ def test_other_changes_are_refused_and_named(tmp_path: Path) -> None:
     before = (path / "config.yaml").read_bytes()
     with pytest.raises(RunError, match=r"training\.label_smoothing: 0\.1 -> 0\.2.*--run"):
         opened(path, config(label_smoothing=0.2, max_updates=20))
+    with pytest.raises(RunError, match=r"training\.init_from: None -> "):
+        opened(path, config(init_from=Path("other")))
     assert (path / "config.yaml").read_bytes() == before
 
 
