@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from operator import methodcaller
 
 from mt.data.sentences import split_sentences
-from mt.data.sources import usual_width
+from mt.data.sources import CELLS, are_quoted, join_quoted, parse_record, usual_width
 from mt.documents.html import LAST_MARK, add_characters, escape_text, find_foreign
 from mt.documents.inline import embed
 from mt.documents.segments import (
@@ -29,10 +29,8 @@ from mt.languages import base_language
 from mt.tables import make_printable
 
 _TEXT = re.compile(r"\S(?:[^\r\n]*\S)?")
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _CELL = str.maketrans("\t\r\n", "   ")
-_QUOTED_CELL = _CELL | {ord('"'): '""'}
-"""Characters that a cell has in another form."""
+"""Characters that a cell without quotation marks cannot have."""
 
 
 def read_text(source: str) -> Iterator[Segment]:
@@ -45,36 +43,46 @@ def read_text(source: str) -> Iterator[Segment]:
 def read_tsv(source: str, options: Options) -> Iterator[Item]:
     """Yield the cells of a column, given by its name in the first line or by its number from 1.
 
-    Raises DataError if there is no such column, with the line for a line that is too short.
+    Raises DataError if there is no such column, with the line for a row that is too short.
     """
-    rows = [*read_lines(source, "\n")]
-    usual = usual_width(row.count("\t") + 1 for _, row in rows if row.strip())
+    lines = [line for _, line in read_lines(source, "\n")]
+    is_quoted = are_quoted(lines)
+    rows = [*join_quoted(lines)] if is_quoted else lines
+    table = [
+        CELLS.findall(row.rstrip("\r\n")) if is_quoted else row.rstrip("\r\n").split("\t")
+        for row in rows
+    ]
+    usual = usual_width(len(cells) for cells in table if cells != [""])
     column = options.column
-    names = rows[0][1].rstrip("\r\n").split("\t") if rows else [""]
+    names = [cell.strip('"') if is_quoted else cell for cell in table[0]] if table else [""]
     if column is None:
         raise _missing_option(options, names)
     has_names = not (column.isdecimal() and int(column))
     if has_names and column not in names:
         raise _unknown_column(options, names)
     index = names.index(column) if has_names else int(column) - 1
-    for line_number, (start, row) in enumerate(rows[has_names:], start=1 + has_names):
-        cells = row.rstrip("\r\n").split("\t")
-        if cells == [""]:
+    end, line_number = 0, 1
+    for row_number, (row, cells) in enumerate(zip(rows, table, strict=True)):
+        start, end = end, end + len(row)
+        first_line, line_number = line_number, line_number + row.count("\n")
+        if cells == [""] or (has_names and not row_number):
             continue
-        if len(cells) > usual:
+        if len(cells) > usual or "\t".join(cells) != row.rstrip("\r\n"):
             yield Replacement(start, start, "", "rows with too many cells")
             continue
         if index >= len(cells):
             raise DataError(
-                f"{options.name}: line {line_number}: has {len(cells)} columns, none is `{column}`"
+                f"{options.name}: line {first_line}: has {len(cells)} columns, none is `{column}`"
             )
+        cell = cells[index]
         first = start + sum(len(cell) + 1 for cell in cells[:index])
-        last = first + len(cells[index])
-        is_quoted = _QUOTED.fullmatch(cells[index]) is not None
-        raw = source[first + is_quoted : last - is_quoted]
-        text = raw.replace('""', '"') if is_quoted else raw
-        write = methodcaller("translate", _QUOTED_CELL if is_quoted else _CELL)
-        yield from embed(first + is_quoted, last - is_quoted, raw, text, write)
+        if is_quoted and cell.startswith('"'):
+            text = cell[1:-1].replace('""', '"')
+            write = methodcaller("replace", '"', '""')
+            yield from embed(first + 1, first + len(cell) - 1, cell[1:-1], text, write)
+        else:
+            write = methodcaller("translate", _CELL)
+            yield from embed(first, first + len(cell), cell, cell, write)
 
 
 def read_jsonl(source: str, options: Options) -> Iterator[Item]:
@@ -89,58 +97,33 @@ def read_jsonl(source: str, options: Options) -> Iterator[Item]:
     for line_number, (start, line) in enumerate(read_lines(source, "\n"), start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{options.name}: line {line_number}: not JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{options.name}: line {line_number}: not a JSON object")
-        values = [*_find_values(source, start, start + len(line))]
+        values = parse_record(line, f"{options.name}: line {line_number}")
         if not names:
-            names = [*dict.fromkeys(path for path, first, _ in values if source[first] == '"')]
+            names = [*dict.fromkeys(path for path, value in values if isinstance(value, str))]
         if field is None:
             raise _missing_option(options, names)
-        places = [place for path, *place in values if path.replace("[]", "") == field]
-        if not places:
+        if all(path.replace("[]", "") != field for path, _ in values):
             yield Replacement(start, start, "", f"records without `{options.column}`")
-        for first, last in places:
-            raw = source[first:last]
-            if raw[0] != '"':
+        strings = (string for string in _JSON_STRING.finditer(source, start) if not string[1])
+        last = start
+        for path, value in values:
+            first, last = next(strings).span() if isinstance(value, str) else (last, last)
+            if path.replace("[]", "") != field:
+                continue
+            if not isinstance(value, str):
                 noun = f"values of `{options.column}` other than texts"
-                yield Replacement(first, first, "", noun)
+                yield Replacement(last, last, "", noun)
                 continue
             has_field = True
+            raw = source[first:last]
             write = partial(json.dumps, ensure_ascii="\\u" in raw and raw.isascii())
-            yield from embed(first, last, raw, json.loads(raw), write)
+            yield from embed(first, last, raw, value, write)
     if names and not has_field:
         raise _unknown_column(options, names)
 
 
-_JSON = re.compile(
-    r'(?P<key>"(?>(?:[^"\\]++|\\.)*)")\s*:|(?P<value>"(?>(?:[^"\\]++|\\.)*)"|[^\s{}\[\]:,"]+)|[{}\[\]]'
-)
-"""Name, value, or bracket of valid JSON."""
-
-
-def _find_values(source: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the path and the place of each value in a record of valid JSON.
-
-    In a path, names are joined by dots, and `[]` stands for a list. Of an object, the place is that
-    of its brace.
-    """
-    path: list[str] = []
-    for token in _JSON.finditer(source, start, end):
-        bracket = token[0]
-        if token["key"]:
-            path[-1] = f".{json.loads(token['key'])}"
-        elif bracket in "}]":
-            path.pop()
-        elif bracket == "[":
-            path.append("[]")
-        else:
-            yield "".join(path)[1:], *token.span()
-            if bracket == "{":
-                path.append("")
+_JSON_STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"(\s*+:)?')
+"""String of valid JSON; with a colon, a name."""
 
 
 def _missing_option(options: Options, names: list[str]) -> DataError:
