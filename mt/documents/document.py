@@ -264,7 +264,7 @@ def translate_document(
 
         def translate() -> Iterator[TranslatedLine]:
             nonlocal term_count
-            for translation, links in translate_texts(translator, texts, options):
+            for translation, links in translate_texts(translator, texts):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 term_count += len(translation.terms)
@@ -288,14 +288,13 @@ def translate_document(
 
 
 def translate_texts(
-    translator: Translator, texts: Sequence[DocumentText], options: Options
+    translator: Translator, texts: Sequence[DocumentText]
 ) -> Iterator[tuple[Translation, Sequence[Link]]]:
     """Yield the translation of each text, with links if it has tags."""
     translations = translator.stream(text.text for text in texts)
-    has_links = iter([text.needs_links(options.target) for text in texts])
+    has_tags = (text.has_tags for text in texts)
     while window := [*islice(translations, translator.look_ahead)]:
-        linked = [*islice(has_links, len(window))]
-        links = iter(translator.find_links([*compress(window, linked)]))
-        for translation, needs_links in zip(window, linked, strict=True):
-            text_links = next(links) if needs_links else None
-            yield translation, text_links or ()
+        tagged = [*islice(has_tags, len(window))]
+        links = iter(translator.find_links([*compress(window, tagged)]))
+        for translation, is_tagged in zip(window, tagged, strict=True):
+            yield translation, (is_tagged and next(links)) or ()

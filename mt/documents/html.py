@@ -8,6 +8,7 @@ from html import unescape
 from typing import Literal
 
 from mt.data.placeholders import GENERAL
+from mt.data.sentences import FINAL_MARK
 from mt.documents.segments import (
     SPACE,
     Fragment,
@@ -19,7 +20,7 @@ from mt.documents.segments import (
     make_join,
 )
 from mt.documents.tags import TagKind
-from mt.languages import FINAL_MARKS, base_language
+from mt.languages import base_language
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,6 @@ _ICON_CLASSES = frozenset({"icons", "symbols"})
 _LANGUAGES = frozenset({"lang", "xml:lang"})
 _READING_ENDS = {"rt": "rb rp rt rtc ruby", "rp": "rb rp rt rtc ruby", "rtc": "ruby"}
 """Tags that end a reading, whose own end tag may be missing."""
-LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
 _LABELLED = frozenset({"option", "optgroup", "track"})
 _BUTTONS = frozenset({"button", "reset", "submit"})
@@ -242,7 +242,7 @@ def read_html(
             elif token.name not in VOID:
                 kind = "open"
         if token.name == "br":
-            if not line or LAST_MARK.search(line):
+            if not line or FINAL_MARK.search(line):
                 yield from _finish(builder)
             kind, line = "break", ""
         if token.name in BLOCK:

@@ -10,7 +10,7 @@ from operator import methodcaller
 
 from mt.data.sentences import split_sentences
 from mt.data.sources import CELLS, are_quoted, join_quoted, parse_record, usual_width
-from mt.documents.html import LAST_MARK, add_characters, escape_text, find_foreign
+from mt.documents.html import add_characters, escape_text, find_foreign
 from mt.documents.inline import embed
 from mt.documents.segments import (
     Item,
@@ -25,7 +25,6 @@ from mt.documents.segments import (
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
-from mt.languages import base_language
 from mt.tables import make_printable
 
 _TEXT = re.compile(r"\S(?:[^\r\n]*\S)?")
@@ -145,17 +144,17 @@ _TIMING = re.compile(rf"\s*(?:(?P<times>{_TIME}\s*-->\s*{_TIME})|\d+:[\d:.,]*\s*
 _NOT_SHOWN = ("WEBVTT", "NOTE", "STYLE", "REGION")
 """First word of a block of WebVTT that is not shown."""
 _TIME_TAG = re.compile(rf"<{_TIME}>")
-_VTT_TAG = (
-    r"<lang[.\w]*[ \t]+(?!{language}\b)[^<>\r\n]*>[^<\r\n]*(?:</lang>)?|<rt>[^<\r\n]*(?:</rt>)?"
-    r"|<lang[.\w]*[ \t]+(?P<code>[\w-]+)[^<>\r\n]*>|</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>"
-    r"|\{{\\[^}}\r\n]*\}}|[♪♫♬]+"
+_VTT_TAG = re.compile(
+    r"<(?P<kept>rt|lang)\b[^<>\r\n]*>[^<\r\n]*(?:</(?P=kept)>)?|</?(?:[A-Za-z][^<>\r\n]*)?>"
+    r"|<[\d:.]+>|\{\\[^}\r\n]*\}|[♪♫♬]+",
+    re.IGNORECASE,
 )
-"""Text in another language than `language`, reading of a ruby, tag, or mark of a song."""
-_SRT_TAG = (
-    r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h"
-    r"|(?P<code>(?!))|[♪♫♬]+"
+"""Reading of a ruby, text in another language, tag, or mark of a song."""
+_SRT_TAG = re.compile(
+    r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h|[♪♫♬]+",
+    re.IGNORECASE,
 )
-_HALF = re.compile(r"[<{](?!rt>)[/>A-Za-z][^>]*>?")
+_HALF = re.compile(r"[<{](?!rt>|lang\b)[/>A-Za-z][^>]*>?")
 """Tag that is half of a pair."""
 _LINE_END = re.compile(r"[ \t]*(?:\\[Nn]|<br */?>)[ \t]*")
 """Line end of SubRip inside a line of the file."""
@@ -175,9 +174,7 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[I
 
     A blank line ends a cue of WebVTT. A cue of SubRip ends before the number and times of the next.
     """
-    language = base_language(options.source).replace("und", "")  # nothing is foreign to it
-    tags = re.compile(_VTT_TAG.format(language=language) if is_vtt else _SRT_TAG, re.IGNORECASE)
-    subtitles = _Subtitles(source, options, tags, is_vtt)
+    subtitles = _Subtitles(source, options, _VTT_TAG if is_vtt else _SRT_TAG, is_vtt)
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
     block: list[_Span] = []
     in_cue, has_cues = False, False
@@ -206,7 +203,6 @@ class _Subtitles:
     source: str
     options: Options
     tags: re.Pattern[str]
-    """Pattern of the tags; `code` is the language of one."""
     is_vtt: bool
 
     def read_block(
@@ -228,7 +224,7 @@ class _Subtitles:
         """Yield the segments of a cue: speakers, and lines that end a sentence, have their own.
 
         The dash or name of a speaker is a tag, as are the marks of a song and the brackets of a
-        note. A text in another language than the source, as `<lang>` says, stays.
+        note. A text in another language, as of `<lang>`, stays.
         """
         source, tags = self.source, self.tags
         join = _join_in_order if self.is_vtt else make_join(str)
@@ -247,9 +243,7 @@ class _Subtitles:
             elif line_end and before:
                 builder.add_tag(*line_end, "break")
             before = f"{before} {text}".lstrip()
-            matches = [*tags.finditer(source, start, end)]
-            codes = {tag.start(): tag.span("code") for tag in matches if tag["code"]}
-            spans = [*speaker, *(tag.span() for tag in matches)]
+            spans = [*speaker, *(tag.span() for tag in tags.finditer(source, start, end))]
             inside = {place for span in spans for place in range(*span)}
             outside = [place for place in brackets.keys() - inside if start <= place < end]
             for first, last in sorted([*spans, *((place, place + 1) for place in outside)]):
@@ -262,12 +256,9 @@ class _Subtitles:
                     continue
                 half: TagKind = "close" if markup[1:2] == "/" else "open"
                 kind = brackets.get(first, half if _HALF.fullmatch(markup) else "single")
-                changes: tuple[Replacement, ...] = ()
-                if kind == "single" and markup.startswith("<lang"):
-                    changes = (Replacement(first, first, "", find_foreign(markup)),)
-                elif first in codes:
-                    changes = (Replacement(*codes[first], self.options.target),)
-                builder.add_tag(first, last, kind, changes)
+                is_kept = kind == "single" and markup.startswith("<lang")
+                foreign = Replacement(first, first, "", find_foreign(markup))
+                builder.add_tag(first, last, kind, (foreign,) if is_kept else ())
             add_text(start, end)
         yield from builder.finish()
 
@@ -321,8 +312,6 @@ class _Subtitles:
         is_voice = name and not any(word[:1].islower() for word in name[1].split()[:_MOST_WORDS])
         if is_voice or _NOTE.match(following) or _NOTE.fullmatch(text):
             return True
-        if not LAST_MARK.search(text):
-            return False
         sentences = split_sentences(f"{text} {following}", self.options.source)
         lengths = map(len, chain(*zip(sentences.gaps, sentences.texts, strict=False)))
         return len(text) in accumulate(lengths)
