@@ -57,10 +57,6 @@ _RAW_TEXT = ("script", "style", "textarea", "title", "iframe", "noembed", "nofra
 _RAW_END = re.compile(rf"</({'|'.join(_RAW_TEXT)})(?=[\s/>])", re.IGNORECASE)
 _START = re.compile(r"<(?=[A-Za-z!?/])")
 _COMMENT = re.compile(r"<!--(?:>|->|.*?--!?>)", re.DOTALL)
-_DOCTYPE = re.compile(
-    r"(?>(?:<\?[^>]*>|<!--.*?-->|\s++)*)(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
-)
-"""Document type with declarations; only comments and instructions stand before it."""
 _NAME = re.compile(r"</?([^\s/>]+)")
 _ATTRIBUTE = re.compile(r"[\s/]*(=?[^\s/>=]+)(?:\s*=\s*(?:([\"'])|([^\s>]*)))?")
 _TAG_END = re.compile(r"[\s/]*>")
@@ -71,7 +67,6 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
 
     Markup without an end reaches to the end of the text. XML must be well-formed.
     """
-    doctype = _DOCTYPE.match(source, start)
     end = start
     while end < len(source):
         opening = None if xml else _START.search(source, end)
@@ -80,10 +75,7 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
             yield MarkupToken("text", end, len(source) if start < 0 else start)
         if start < 0:
             return
-        if doctype and start == doctype.start(1):
-            token = MarkupToken("other", *doctype.span(1))
-        else:
-            token = _read_markup(source, start, xml=xml)
+        token = _read_markup(source, start, xml=xml)
         yield token
         end = token.end
         if not xml and token.kind == "open" and token.name in _RAW_TEXT:

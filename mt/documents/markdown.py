@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mt.documents.html import (
     BLOCK,
@@ -226,16 +226,17 @@ class _Content:
             before: Pieces = []
             after: Pieces = []
             for part in fragments:
-                outside = before if part.end <= segment.start else after
-                if segment.start < part.end and part.start < segment.end:
-                    is_text = part.text is not None  # with the white space around the segment
-                    before += [(" ", "text")] * (is_text and part.start < segment.start)
-                    after += [(" ", "text")] * (is_text and part.end > segment.end)
-                elif part.text is not None:
-                    outside.append((part.text, "text"))
-                else:
-                    markup = part.markup or page.source[part.start : part.end]
-                    outside.append((markup, part.kind))
+                raw = page.source[part.start : part.end]
+                piece: tuple[str, Literal["text"] | TagKind] = (part.markup or raw, part.kind)
+                if part.text is not None:
+                    piece = ("\n" if "\n" in raw else part.text, "text")
+                if part.end <= segment.start:
+                    before.append(piece)
+                elif part.start >= segment.end:
+                    after.append(piece)
+                elif part.text is not None:  # with the white space around the segment
+                    before += [(" ", "text")] * (part.start < segment.start)
+                    after += [(" ", "text")] * (part.end > segment.end)
             yield replace(segment, join=partial(self.join, before=before, after=after))
 
     def locate(self, position: int) -> int:
@@ -337,7 +338,7 @@ class _Content:
                 text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
-            at_start = kind == "break"
+            at_start = kind == "break" or piece == "\n"
             last_text = written[-1] if written else ""
             is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
             is_spaced = last_text[-1:].isspace() or text[:1].isspace() or not text

@@ -776,12 +776,8 @@ def exchange(format: Format, units: str) -> str:
          "<tuv xml:lang='de'><seg>A</seg></tuv><tuv xml:lang='en'><seg>a</seg></tuv>"),
         ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de-CH'><p/><seg x='1'/></tuv>",
          "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de-CH'><p/><seg x='1'>A</seg></tuv>"),
-        ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'/>",
-         "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>A</seg></tuv>"),
         ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg><x/> \n</seg></tuv>",
          "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>A</seg></tuv>"),
-        ("tmx", "<tuv xml:lang='de'><note/></tuv><tuv xml:lang='en'><seg>a</seg></tuv>",
-         "<tuv xml:lang='de'><note/><seg>A</seg></tuv><tuv xml:lang='en'><seg>a</seg></tuv>"),
     ],
 )  # fmt: skip
 def test_target_without_text_is_filled(format: Format, unit: str, expected: str) -> None:
