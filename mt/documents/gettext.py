@@ -7,7 +7,7 @@ from gettext import c2py
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
 from mt.data.placeholders import describe_changes, find_syntax
-from mt.documents.inline import BROKEN, embed, is_broken
+from mt.documents.inline import ICU, embed, has_branches
 from mt.documents.segments import Group, Item, Options, Replacement
 from mt.errors import DataError
 from mt.languages import base_language, code_parts
@@ -200,8 +200,8 @@ def _read_message(
         reason = "fuzzy messages"
     elif plurals.count != len(forms) and (has_text or not catalogue.is_completed):
         reason = "messages with another number of plural forms than the header declares"
-    elif not is_full and any(map(is_broken, (singular, plural or ""))):
-        reason = BROKEN
+    elif not is_full and any(map(has_branches, (singular, plural or ""))):
+        reason = ICU
     elif catalogue.in_source and is_full:
         reason = f"messages in `{catalogue.in_source}`"
     if reason:

@@ -18,7 +18,7 @@ from mt.data.formats import (
     read_elements,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan, visible_text
-from mt.documents.inline import finish_message
+from mt.documents.inline import finish_string
 from mt.documents.segments import (
     Group,
     Item,
@@ -242,7 +242,7 @@ def _read_content(source: str, element: XmlElement) -> Iterator[Item]:
     """Yield the items of the content of an element."""
     builder = SegmentBuilder(source, make_join(escape_text), keeps_lines=True)
     _add_content(builder, element, inherited=True)
-    return finish_message(builder)
+    return finish_string(builder)
 
 
 def _add_content(builder: SegmentBuilder, element: XmlElement, *, inherited: bool) -> None:

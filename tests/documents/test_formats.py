@@ -792,13 +792,13 @@ def test_target_without_text_is_filled(format: Format, unit: str, expected: str)
         ("xliff", f"{_ONE}<target>!</target>", "units with a translation"),
         ("xliff", "<source>a</source><target><g>b</g></target>", "units with a translation"),
         ("xliff", f"{_ONE}<target xml:lang='fr'/>", "units in other languages"),
-        ("xliff", "<source>{n, plural, other {b}</source>", "ICU messages that do not parse"),
+        ("xliff", "<source>{n, plural, other {b}}</source>", "ICU messages with branches"),
         ("xliff", "<source>1 <x id='a'/> 2</source>", "units without letters"),
         ("xliff", _ONE + "</trans-unit><trans-unit translate='no'><source/>",
          'units with `translate="no"`'),
         ("xliff", _ONE + "</trans-unit><trans-unit approved='yes'><source/>", "approved units"),
         ("xliff", _ONE + "</trans-unit><trans-unit m:locked='true'><source/>", "locked units"),
-        ("po", "{n, plural, other {b}", "ICU messages that do not parse"),
+        ("po", "{n, plural, other {b}}", "ICU messages with branches"),
         ("tmx", "<tuv xml:lang='en'><seg>a</seg></tuv><tuv xml:lang='de'><seg>b</seg></tuv>",
          "units with a translation"),
         ("tmx", "<tuv xml:lang='de'><seg/></tuv><tuv xml:lang='de'><seg>b</seg></tuv>"
@@ -815,81 +815,6 @@ def test_unit_that_stays_is_counted(format: Format, unit: str, reason: str) -> N
         for item in items
         if isinstance(item, Replacement) and item.reason_untranslated
     ] == [reason]
-
-
-_ICU = [
-    (
-        "{n, plural, =0 {no cat} one {a cat} other {# cats}}",
-        "{n, plural, =0 {NO CAT} one {A CAT} other {# CATS}}",
-    ),
-    (
-        "Hi {name}, {n,plural,offset:1 one{a <b>red</b> cat} other{{0}x{/0} # {d, date, ::yM}}}!",
-        "HI {name}, {n,plural,offset:1 one{A <b>RED</b> CAT} other{{0}X{/0} # {d, date, ::yM}}}!",
-    ),
-    (
-        "{g, select, m {he''s '{x}' {n, selectordinal, one {#st} other {it}} in} other {{{n}} is}}",
-        "{g, select, m {HE''S '{x}' {n, selectordinal, one {#ST} other {IT}} IN} other {{{n}} IS}}",
-    ),
-    (
-        "{0, plural, one {{n, number} o} other {}} and {g, select, other {#1 isn't}}",
-        "{0, plural, one {{n, number} O} other {}} AND {g, select, other {#1 ISN'T}}",
-    ),
-    ("{数, plural, one {ა} other {# ბ}}", "{数, plural, one {Ა} other {# Ბ}}"),
-    ("Is '{n, plural, other {}}' quoted", "IS '{N, PLURAL, OTHER {}}' QUOTED"),
-    ("{plural n, other} {n plural}", "{PLURAL N, OTHER} {N PLURAL}"),
-    *[
-        (broken, broken)
-        for broken in (
-            "{n, plural, one {a} other {b}", "{n, plural, ...} x", "{n, plural, a}",
-            "x} {n, select, a{b}}",
-            "{n, plural, one {a {b} other {c}}", "{n, select, }", "a {n, plural, other {'{b}}",
-        )
-    ],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("format", ["xliff", "tmx", "jsonl", "tsv", "po"])
-@pytest.mark.parametrize(("message", "expected"), _ICU)
-def test_texts_in_the_branches_of_icu_messages_are_translated(
-    message: str, expected: str, format: Format
-) -> None:
-    def write(translation: str) -> str:
-        if format == "jsonl":
-            lines = translation.replace("{n, plural, =0", "{\n\tn, plural, =0")
-            return json.dumps({"t": lines}, ensure_ascii=False)
-        if format == "tsv":
-            return f"t\n{translation}"
-        if format == "po":
-            filled = translation if translation != message else ""
-            return f'{_LANGUAGE.decode()}msgid "{message}"\nmsgstr "{filled}"\n'
-        text = escape(message, quote=False)
-        new = escape(translation, quote=False)
-        if format == "xliff":
-            target = f'<target state="translated">{new}</target>' if new != text else ""
-            return exchange("xliff", f"<source>{text}</source>{target}")
-        target = f"<tuv xml:lang='de'><seg>{new}</seg></tuv>" if new != text else ""
-        return exchange("tmx", f"<tuv xml:lang='en'><seg>{text}</seg></tuv>{target}")
-
-    result = translated(write(message).encode(), format, str.upper, column="t").decode()
-    assert result.replace('lang="de">', "lang='de'>") == write(expected)
-
-
-@pytest.mark.parametrize(
-    ("translation", "expected"),
-    [
-        ("l'", "{n, plural, one {l’} other {# l’}}"),
-        ("l'eau", "{n, plural, one {l'eau} other {# l'eau}}"),
-        ("a # b", None),
-        ("{a}", None),
-        ("a } b", None),
-    ],
-)
-def test_translation_that_would_be_syntax_of_icu_is_refused(
-    translation: str, expected: str | None
-) -> None:
-    source = "t\n{n, plural, one {a cat} other {# cats}}"
-    result = translated(source.encode(), "tsv", lambda _: translation, column="t").decode()
-    assert result == (f"t\n{expected}" if expected else source)
 
 
 @pytest.mark.parametrize(
