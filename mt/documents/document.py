@@ -29,7 +29,6 @@ from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
 from mt.documents.segments import (
     DocumentText,
     Format,
-    Group,
     Item,
     Options,
     Reader,
@@ -139,8 +138,6 @@ class SourceDocument:
             except RefusedTranslationError as refused:
                 refuse(numbers, str(refused))
                 rendered = text[item.start : item.end]
-                if isinstance(item, Group) and item.untranslated is not None:
-                    rendered = item.untranslated
             yield self._encode(text[end : item.start] + rendered)
             end, text_number = item.end, numbers.stop
         yield self._encode(text[end:])

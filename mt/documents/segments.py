@@ -161,8 +161,6 @@ class Group:
     """Function that writes the changed text in the form of the document."""
     raw: str | None = None
     """Part of the document, if it stays where no translation changes the text."""
-    untranslated: str | None = None
-    """Text in place of the source if a translation is refused."""
     mark: Callable[[str], str] = str
     """Function that marks the changed part of the document for review."""
 
