@@ -271,15 +271,14 @@ class _Content:
                 text = " ".join("".join(part.text or "" for part in parts).split())
                 last = end - len(markup) + 2 + len(alt)
                 raw = page.source[start + 2 : last]
-                yield Segment(start + 2, last, text, raw, make_join(self.escape))
+                join = make_join(
+                    lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
+                )
+                yield Segment(start + 2, last, text, raw, join)
             elif has_letters(alt):
                 noun = "alternative texts"
         if noun:
             yield Replacement(start, start, "", noun)
-
-    def escape(self, text: str) -> str:
-        """Escape all characters of a text that could be markup."""
-        return _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
 
     def join_value(self, join: Callable[[Pieces], str], pieces: Pieces) -> str:
         """Return the value of an attribute, whose bars make no cells."""
@@ -362,8 +361,6 @@ class _Content:
 _WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
 """Spaces between text and markup, or between all; escapes."""
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
-
-
 _BOUNDED = re.compile(r"\s*(?:\$|[A-Za-z][A-Za-z0-9.+-]*://|www\.)")
 """Address or formula, which needs white space or ASCII punctuation around it."""
 _CLOSING = "?!.,:;)*_~'\""
@@ -590,6 +587,9 @@ def read_parts(
     return merge_pairs(parts, content) if options else parts
 
 
+_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
+
+
 def _read_token(token: "Token", content: str, options: Options | None) -> Iterator[Fragment]:
     start, end = token.meta["span"]
     if token.type == "softbreak":
@@ -604,7 +604,14 @@ def _read_token(token: "Token", content: str, options: Options | None) -> Iterat
         tag = next(tags)
         if is_protected(content, tag, options):
             end = skip_element(content, tag, tags, is_xml=False)[0]
-        yield Fragment(start, end, None, find_tag_kind(content[start:end]))
+        markup = content[start:end]
+        kind: TagKind = "single"
+        name = _TAG_NAME.match(markup)
+        if name and name[1].lower() == "br":
+            kind = "break"
+        elif name and name[1].lower() not in VOID and not markup.endswith("/>"):
+            kind = "close" if markup.startswith("</") else "single" if "</" in markup else "open"
+        yield Fragment(start, end, None, kind)
     elif token.nesting > 0:  # of strong emphasis, the inner mark is the token
         yield Fragment(end - len(token.markup) if token.markup else start, end, None, "open")
     elif token.nesting < 0:
@@ -612,18 +619,6 @@ def _read_token(token: "Token", content: str, options: Options | None) -> Iterat
         yield Fragment(start, end, None, "close", markup=token.meta.get("markup"))
     elif token.type != "text":
         yield Fragment(start, end, None)
-
-
-_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
-
-
-def find_tag_kind(markup: str) -> TagKind:
-    """Return the kind of a tag of HTML or MDX, or of an element that is not translated."""
-    name = _TAG_NAME.match(markup)
-    if name and name[1].lower() == "br":
-        return "break"
-    is_single = not name or name[1].lower() in VOID or markup.endswith("/>") or "</" in markup[1:]
-    return "single" if is_single else "close" if markup.startswith("</") else "open"
 
 
 def _get_line(state: "StateBlock", number: int) -> str:
