@@ -48,12 +48,14 @@ class _Catalogue:
     header: str
     """Text of the header, complete for the target language."""
     plurals: _Plurals | None
+    lacks_plurals: bool
+    """True for a template that does not declare the plural forms of the target language."""
     in_source: str
     """Language of a template in the source language, or empty."""
     note: str
 
     @classmethod
-    def read(cls, header: PoMessage | None, options: Options, *, has_plurals: bool) -> "_Catalogue":
+    def read(cls, header: PoMessage | None, options: Options) -> "_Catalogue":
         """Read the header; complete that of a template, but for the formula of plural forms.
 
         A template is without language, in the source language, fuzzy, or named `.pot`.
@@ -87,11 +89,6 @@ class _Catalogue:
         is_template = (header is None or header.is_fuzzy or in_source or name.endswith(".pot")) or (
             charset == "CHARSET" or count == "INTEGER" or fields.get("Language") == ""
         )
-        if is_template and has_plurals and (plurals is None or in_source):
-            raise DataError(
-                f"{name}: does not have the plural forms of `{target}`; make a catalogue from the "
-                f"template with `msginit --locale={_locale(target)}`"
-            )
         if is_template:
             text = _set_field(text, "Language", _locale(target))
             text = _set_field(text, "MIME-Version", "1.0")
@@ -101,7 +98,8 @@ class _Catalogue:
             before, _, after = text.partition("Plural-Forms:")
             text = before + after.partition("\n")[2]
         note = f"its `Language` `{code}` is now `{_locale(target)}`" if in_source else ""
-        return cls(text, plurals, code if in_source else "", note)
+        lacks_plurals = is_template and (plurals is None or in_source)
+        return cls(text, plurals, lacks_plurals, code if in_source else "", note)
 
 
 def _locale(language: str) -> str:
@@ -132,8 +130,7 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
         if not message.forms:
             raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
     header = next((message for message in messages if message.is_header), None)
-    has_plurals = any("msgid_plural" in message.strings for message in messages)
-    catalogue = _Catalogue.read(header, options, has_plurals=has_plurals)
+    catalogue = _Catalogue.read(header, options)
     written = _quote(catalogue.header, line_end)
     if header is None and not all(message.forms[0].text for message in messages):
         yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
@@ -173,6 +170,8 @@ def _read_message(
         reason = ICU
     elif catalogue.in_source and is_full:
         reason = f"messages in `{catalogue.in_source}`"
+    elif catalogue.lacks_plurals and plural is not None:
+        reason = "messages with plural forms, which `msginit` declares"
     if reason:
         yield Replacement(message.start, message.start, "", reason)
         return
