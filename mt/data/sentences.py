@@ -25,7 +25,7 @@ _FEWEST_PLACES, _INNER_SHARE = 3, 0.6
 _FEWEST_NUMBERS, _ORDINAL_SHARE = 20, 0.1
 """Least number of places of numbers, and least share inside sentences where ordinals are such."""
 _COUNTED_LINES = 1000
-_FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
+FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
 """Mark at the end of a sentence, before closing marks."""
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
@@ -208,7 +208,7 @@ def line_shape(lines: Sequence[str], language: str) -> LineStatistics:
     shape = LineStatistics(mean, capitals=capitals, small=small)
     if shape.is_of_single_sentences:
         shape = replace(shape, inner=_inner_words(lines))
-    if sum(not _FINAL_MARK.search(text) for text in texts) < _UNMARKED_SHARE * len(texts):
+    if sum(not FINAL_MARK.search(text) for text in texts) < _UNMARKED_SHARE * len(texts):
         return shape
     firsts, inner = Counter[str](), Counter[str]()
     for text in texts:

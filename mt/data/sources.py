@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -190,7 +190,7 @@ class TsvPairs(FileSource):
             characters += len(line)
             if characters > _JUDGED_CHARACTERS:
                 break
-        if not _are_quoted(first):
+        if not are_quoted(f"{line}\n" for line in first):
             yield from map(methodcaller("split", "\t"), chain(first, lines))
             return
         warn_once("%s: the quotation marks around cells are left out", self.path)
@@ -230,13 +230,26 @@ def column_role(name: str) -> Literal["source", "target"] | None:
     return "source" if match[1] or match[3] else "target"
 
 
-_CELLS = re.compile(r'(?:^|\t)("(?>(?:[^"]++|"")*)"|[^"\t]*)(?=\t|\Z)')
+CELLS = re.compile(r'(?:^|\t)("(?>(?:[^"]++|"")*)"|[^"\t]*)(?=\t|\Z)')
+"""Cells of a row, with the quotation marks around them."""
 _JUDGED_CHARACTERS = 1 << 20
 _JUDGED_ROWS = 10_000
-_LONGEST_RECORD = 1 << 16
+_LONGEST_ROW = 1 << 16
 
 
-def _are_quoted(lines: Sequence[str]) -> bool:
+def join_quoted(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the rows of lines with quoted cells, of which each may have several lines."""
+    row = ""
+    for line in lines:
+        row += line
+        if row.count('"') % 2 == 0 or len(row) > _LONGEST_ROW:
+            yield row
+            row = ""
+    if row:
+        yield row
+
+
+def are_quoted(lines: Iterable[str]) -> bool:
     """Return True if quotation marks surround cells as in CSV, judged by the first lines of a file.
 
     All of them must be closed, and doubled inside a cell. All rows have as many columns. No cell
@@ -246,16 +259,14 @@ def _are_quoted(lines: Sequence[str]) -> bool:
     """
     plain: set[int] = set()  # columns with a text without quotation marks
     needless: dict[int, bool] = {}  # columns with needless ones; True: unless commas need them
-    is_quoted, plain_comma, record, width = False, False, "", 0
-    for number, line in enumerate(lines):
-        record = f"{record}\n{line}" if record else line
-        if record.count('"') % 2:
-            if len(record) > _LONGEST_RECORD:
-                return False
-            continue
-        cells = _CELLS.findall(record)
+    is_quoted, plain_comma, width, characters = False, False, 0, 0
+    for number, row in enumerate(join_quoted(lines)):
+        characters += len(row)
+        if characters > _JUDGED_CHARACTERS and len(row) <= _LONGEST_ROW:
+            break
+        cells = CELLS.findall(row.rstrip("\r\n"))
         width = width or len(cells)
-        if len("\t".join(cells)) != len(record) or len(cells) != width:
+        if "\t".join(cells) != row.rstrip("\r\n") or len(cells) != width:
             return False
         if any("\t" in cell and "\n" in cell for cell in cells):
             return False
@@ -268,10 +279,8 @@ def _are_quoted(lines: Sequence[str]) -> bool:
             is_quoted = True
             if not any(mark in cell[1:-1] for mark in '"\t\n'):
                 needless[column] = needless.get(column, True) and "," in cell
-        record = ""
     faulty = [n for n, by_comma in needless.items() if n in plain and (plain_comma or not by_comma)]
-    is_closed = not record or sum(map(len, lines)) > _JUDGED_CHARACTERS
-    return is_closed and is_quoted and not faulty
+    return is_quoted and not faulty
 
 
 _BATCH_ROWS = 4096
@@ -342,17 +351,17 @@ class JsonlPairs(FileSource):
         for line_number, line in enumerate(LineReader(self.path, long_line=""), 1):
             if not line or line.isspace():
                 continue
+            place = f"{self.path}: line {line_number}"
+            record = {path: value for path, value in parse_record(line, place) if "[]" not in path}
+            values = [record.get(field) for field in self.fields]
+            if None in values:
+                reason = _describe_missing(self.fields[values.index(None)], [*record])
+                incomplete.add(f"line {line_number}: {reason}")
+                continue
             try:
-                record = _parse_record(line)
-                values = [_find_value(record, field) for field in self.fields]
-                if None in values:
-                    field = self.fields[values.index(None)]
-                    reason = _describe_missing(field, list(_list_fields(record)))
-                    incomplete.add(f"line {line_number}: {reason}")
-                    continue
                 pair = SentencePair(*map(_check_text, values, self.fields))
             except _UnfitRecordError as error:
-                raise DataError(f"{self.path}: line {line_number}: {error}") from error
+                raise DataError(f"{place}: {error}") from error
             incomplete.add(None)
             yield pair
         incomplete.report()
@@ -360,38 +369,41 @@ class JsonlPairs(FileSource):
     def list_fields(self) -> list[str]:
         """Return the fields of the first record, nested ones with dots."""
         read = LineReader(self.path, long_line="")
-        lines = (line for line in read if line and not line.isspace())
-        try:
-            return [*_list_fields(_parse_record(next(lines, "{}")))]
-        except _UnfitRecordError as error:
-            raise DataError(f"{self.path}: the first record: {error}") from error
+        first = next((line for line in read if line and not line.isspace()), "{}")
+        fields = parse_record(first, f"{self.path}: the first record")
+        return [path for path, _ in fields if "[]" not in path]
 
 
-def _parse_record(line: str) -> dict[str, object]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _UnfitRecordError(f"not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise _UnfitRecordError("not a JSON object")
-    return record
+_JSON = json.JSONDecoder(object_pairs_hook=tuple)
 
 
-def _find_value(record: dict[str, object], field: str) -> object:
-    """Return the value of a field, with dots for nesting; None for null and without the field."""
-    value: object = record
-    for name in [field] if field in record else field.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+def parse_record(line: str, place: str) -> list[tuple[str, object]]:
+    """Return the path and value of each field of a JSON object, in order.
 
+    In the path of a nested field, names are joined by dots, and `[]` stands for the elements of a
+    list. Raises DataError with the place for another text.
+    """
 
-def _list_fields(record: dict[str, object], prefix: str = "") -> Iterator[str]:
-    """Yield the fields of a record, nested ones with dots."""
-    for name, value in record.items():
-        if isinstance(value, dict):
-            yield from _list_fields(value, f"{prefix}{name}.")
+    fields: list[tuple[str, object]] = []
+
+    def add_fields(path: str, value: object) -> None:
+        if isinstance(value, tuple):  # pairs of an object
+            for name, inner in value:
+                add_fields(f"{path}.{name}", inner)
+        elif isinstance(value, list):
+            for inner in value:
+                add_fields(f"{path}[]", inner)
         else:
-            yield f"{prefix}{name}"
+            fields.append((path[1:], value))
+
+    try:
+        record = _JSON.decode(line)
+        add_fields("", record)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: not JSON ({error})") from error
+    if not isinstance(record, tuple):
+        raise DataError(f"{place}: not a JSON object")
+    return fields
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from mt.documents.markdown import read_markdown
 from mt.documents.plain import read_jsonl, read_subtitles, read_text, read_tsv
 from mt.documents.segments import (
     Format,
-    Group,
     Item,
     Options,
     Reader,
@@ -135,8 +134,6 @@ class SourceDocument:
             except RefusedTranslationError as refused:
                 refuse(numbers, str(refused))
                 rendered = text[item.start : item.end]
-                if isinstance(item, Group) and item.untranslated is not None:
-                    rendered = item.untranslated
             yield self._encode(text[end : item.start] + rendered)
             end, text_number = item.end, numbers.stop
         yield self._encode(text[end:])
@@ -259,8 +256,8 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
         def translate() -> Iterator[TranslatedLine]:
             nonlocal term_count
             lines = [text.text for text in texts]
-            has_links = [text.needs_links(options.target) for text in texts]
-            for translation, links in translator.stream_with_links(lines, has_links):
+            has_tags = [text.has_tags for text in texts]
+            for translation, links in translator.stream_with_links(lines, has_tags):
                 log_notes(translation, "text")
                 rows.append(report_line(translation))
                 term_count += len(translation.terms)

@@ -5,41 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
 
-from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
+from mt.data.formats import PO_ESCAPES, PoMessage, read_messages
 from mt.data.placeholders import describe_changes, find_syntax
-from mt.documents.inline import BROKEN, embed, is_broken
+from mt.documents.inline import ICU, embed, has_branches
 from mt.documents.segments import Group, Item, Options, Replacement
 from mt.errors import DataError
-from mt.languages import base_language, code_parts
+from mt.languages import base_language
 
 _NO_CHARSETS = frozenset({"CHARSET", "ASCII", "US-ASCII"})
 _ESCAPES = str.maketrans(PO_ESCAPES)
 _MANY = 5
 """A form for more numbers up to 1,000 than this needs all placeholders for msgfmt."""
-_FORMULAS_OF_LANGUAGES = """\
-1; 0: ay bo dz id ja jv km ko ky lo ms my su th tt uz vi wo yo zh
-2; n > 1: ak am as bho br fa fil fr gu kn ln mg mi oc pt_br si ti tl tr zu
-2; n != 1: af ast az ba bg bn ca ckb da de el en eo es et eu fi fo fy gl gn ha he hi ht hu hy ia it
- ka kk ku lb lg ml mn mr nb ne nl nn no ny om or pa ps pt rw sd sn so sq st sv sw ta te tg tk tn ug
- ur xh
-2; n%10==1 && n%100!=11 ? 0 : 1: is mk
-3; n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2: lv
-3; n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2: lt
-3; n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2: be bs hr ru sr
- uk
-3; n==1 ? 0 : n>=2 && n<=4 ? 1 : 2: cs sk
-3; n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2: pl
-3; n==1 ? 0 : n==0 || (n%100>0 && n%100<20) ? 1 : 2: ro
-4; n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3: sl
-4; n==1 ? 0 : n==0 || (n%100>1 && n%100<11) ? 1 : n%100>10 && n%100<20 ? 2 : 3: mt
-4; n==1 || n==11 ? 0 : n==2 || n==12 ? 1 : n>2 && n<20 ? 2 : 3: gd
-4; n==1 ? 0 : n==2 ? 1 : n!=8 && n!=11 ? 2 : 3: cy
-5; n==1 ? 0 : n==2 ? 1 : n>2 && n<7 ? 2 : n>6 && n<11 ? 3 : 4: ga
-6; n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5: ar
-"""
-"""Number of plural forms and formula of languages, as gettext and its translators use them."""
-_ROWS = (row.rpartition(": ") for row in _FORMULAS_OF_LANGUAGES.replace("\n ", " ").splitlines())
-_FORMULAS = {code: rule for rule, _, languages in _ROWS for code in languages.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +48,15 @@ class _Catalogue:
     header: str
     """Text of the header, complete for the target language."""
     plurals: _Plurals | None
-    is_completed: bool
-    """True if `plurals` are of the target language, not of the file."""
+    lacks_plurals: bool
+    """True for a template that does not declare the plural forms of the target language."""
     in_source: str
     """Language of a template in the source language, or empty."""
     note: str
 
     @classmethod
-    def read(cls, header: PoMessage | None, options: Options, *, has_plurals: bool) -> "_Catalogue":
-        """Read the header; complete that of a template.
+    def read(cls, header: PoMessage | None, options: Options) -> "_Catalogue":
+        """Read the header; complete that of a template, but for the formula of plural forms.
 
         A template is without language, in the source language, fuzzy, or named `.pot`.
         """
@@ -113,25 +89,17 @@ class _Catalogue:
         is_template = (header is None or header.is_fuzzy or in_source or name.endswith(".pot")) or (
             charset == "CHARSET" or count == "INTEGER" or fields.get("Language") == ""
         )
-        is_completed = plurals is None or (is_template and not is_of_target)
         if is_template:
             text = _set_field(text, "Language", _locale(target))
             text = _set_field(text, "MIME-Version", "1.0")
             text = _set_field(text, "Content-Type", "text/plain; charset=UTF-8")
             text = _set_field(text, "Content-Transfer-Encoding", "8bit")
-        codes = "_".join(code_parts(target)), base_language(target)
-        rule = next((_FORMULAS[code] for code in codes if code in _FORMULAS), "")
-        if is_completed and rule and (has_plurals or "Plural-Forms" in fields):
-            number, _, formula = rule.partition("; ")
-            plurals = _Plurals.read(int(number), formula)
-            text = _set_field(text, "Plural-Forms", f"nplurals={number}; plural=({formula});")
-        elif is_completed and is_template and has_plurals and (plurals is None or in_source):
-            raise DataError(
-                f"{name}: no plural forms of `{target}` are known; make a catalogue from the "
-                f"template with `msginit --locale={_locale(target)}`"
-            )
+        if count == "INTEGER":
+            before, _, after = text.partition("Plural-Forms:")
+            text = before + after.partition("\n")[2]
         note = f"its `Language` `{code}` is now `{_locale(target)}`" if in_source else ""
-        return cls(text, plurals, is_completed, code if in_source else "", note)
+        lacks_plurals = is_template and (plurals is None or in_source)
+        return cls(text, plurals, lacks_plurals, code if in_source else "", note)
 
 
 def _locale(language: str) -> str:
@@ -162,8 +130,7 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
         if not message.forms:
             raise DataError(f"{options.name}: line {message.line}: the message has no `msgstr`")
     header = next((message for message in messages if message.is_header), None)
-    has_plurals = any("msgid_plural" in message.strings for message in messages)
-    catalogue = _Catalogue.read(header, options, has_plurals=has_plurals)
+    catalogue = _Catalogue.read(header, options)
     written = _quote(catalogue.header, line_end)
     if header is None and not all(message.forms[0].text for message in messages):
         yield Replacement(0, 0, f'msgid ""{line_end}msgstr {written}{line_end}{line_end}')
@@ -187,8 +154,7 @@ def _read_message(
 ) -> Iterator[Item]:
     """Yield the change that fills the empty translations of a message, all of them or none.
 
-    A form without text to translate is a copy where others are not. The number of forms becomes
-    that of the catalogue.
+    A form without text to translate is a copy where others are not.
     """
     forms, syntax = message.forms, find_syntax(message.flag_names)
     singular = message.strings["msgid"].text
@@ -198,12 +164,14 @@ def _read_message(
     reason = ""
     if message.is_fuzzy:
         reason = "fuzzy messages"
-    elif plurals.count != len(forms) and (has_text or not catalogue.is_completed):
+    elif plurals.count != len(forms):
         reason = "messages with another number of plural forms than the header declares"
-    elif not is_full and any(map(is_broken, (singular, plural or ""))):
-        reason = BROKEN
+    elif not is_full and any(map(has_branches, (singular, plural or ""))):
+        reason = ICU
     elif catalogue.in_source and is_full:
         reason = f"messages in `{catalogue.in_source}`"
+    elif catalogue.lacks_plurals and plural is not None:
+        reason = "messages with plural forms, which `msginit` declares"
     if reason:
         yield Replacement(message.start, message.start, "", reason)
         return
@@ -211,36 +179,24 @@ def _read_message(
     has_singular = plural is None or (
         plurals.count > 1 and not (plurals.is_shared and describe_changes(plural, singular, syntax))
     )
-    write, last = partial(_quote, line_end=line_end), forms[-1].end
+    write = partial(_quote, line_end=line_end)
     items: list[Replacement | Group] = []
-    for index in range(plurals.count):
-        form = forms[index] if index < len(forms) else PoString(last, last, "")
+    for index, form in enumerate(forms):
         if form.text:
             continue
         is_singular = has_singular and (plural is None or index == plurals.singular)
         original = singular if is_singular else plural or ""
-        if index >= len(forms):
-            items.append(Replacement(last, last, f"{line_end}msgstr[{index}] "))
         filled = list(embed(form.start, form.end, None, original, write, syntax))
         has_text = has_text or bool(filled)
         items += filled or [Replacement(form.start, form.end, write(original))]
-    end = forms[min(plurals.count, len(forms)) - 1].end
-    if end < last:
-        items.append(Replacement(end, last, ""))
-    missing = range(len(forms), plurals.count)
-    empty = "".join(f'{line_end}msgstr[{index}] ""' for index in missing)
     if items and has_text:
         is_first = message.flags < 0
         place = message.start if is_first else message.flags
         flag = f"#, fuzzy{line_end}" if is_first else " fuzzy,"
         items.insert(0, Replacement(place, place, flag if fuzzy else ""))
-        mark = str if fuzzy else flag.__add__
-        yield Group.of(source, items, untranslated=source[place:end] + empty, mark=mark)
-        return
-    if items:
+        yield Group.of(source, items, mark=str if fuzzy else flag.__add__)
+    elif items:
         yield Replacement(message.start, message.start, "", "messages without letters")
-    if plurals.count != len(forms):
-        yield Replacement(forms[0].start, last, source[forms[0].start : end] + empty)
 
 
 def _quote(text: str, line_end: str) -> str:

@@ -8,6 +8,7 @@ from html import unescape
 from typing import Literal
 
 from mt.data.placeholders import GENERAL
+from mt.data.sentences import FINAL_MARK
 from mt.documents.segments import (
     SPACE,
     Fragment,
@@ -19,7 +20,7 @@ from mt.documents.segments import (
     make_join,
 )
 from mt.documents.tags import TagKind
-from mt.languages import FINAL_MARKS, base_language
+from mt.languages import base_language
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,6 @@ _RAW_TEXT = ("script", "style", "textarea", "title", "iframe", "noembed", "nofra
 _RAW_END = re.compile(rf"</({'|'.join(_RAW_TEXT)})(?=[\s/>])", re.IGNORECASE)
 _START = re.compile(r"<(?=[A-Za-z!?/])")
 _COMMENT = re.compile(r"<!--(?:>|->|.*?--!?>)", re.DOTALL)
-_DOCTYPE = re.compile(
-    r"(?>(?:<\?[^>]*>|<!--.*?-->|\s++)*)(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
-)
-"""Document type with declarations; only comments and instructions stand before it."""
 _NAME = re.compile(r"</?([^\s/>]+)")
 _ATTRIBUTE = re.compile(r"[\s/]*(=?[^\s/>=]+)(?:\s*=\s*(?:([\"'])|([^\s>]*)))?")
 _TAG_END = re.compile(r"[\s/]*>")
@@ -70,7 +67,6 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
 
     Markup without an end reaches to the end of the text. XML must be well-formed.
     """
-    doctype = _DOCTYPE.match(source, start)
     end = start
     while end < len(source):
         opening = None if xml else _START.search(source, end)
@@ -79,10 +75,7 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
             yield MarkupToken("text", end, len(source) if start < 0 else start)
         if start < 0:
             return
-        if doctype and start == doctype.start(1):
-            token = MarkupToken("other", *doctype.span(1))
-        else:
-            token = _read_markup(source, start, xml=xml)
+        token = _read_markup(source, start, xml=xml)
         yield token
         end = token.end
         if not xml and token.kind == "open" and token.name in _RAW_TEXT:
@@ -194,7 +187,6 @@ _ICON_CLASSES = frozenset({"icons", "symbols"})
 _LANGUAGES = frozenset({"lang", "xml:lang"})
 _READING_ENDS = {"rt": "rb rp rt rtc ruby", "rp": "rb rp rt rtc ruby", "rtc": "ruby"}
 """Tags that end a reading, whose own end tag may be missing."""
-LAST_MARK = re.compile(rf"[{FINAL_MARKS}]\W*$")
 _ATTRIBUTES = frozenset({"alt", "title", "placeholder", "aria-label"})
 _LABELLED = frozenset({"option", "optgroup", "track"})
 _BUTTONS = frozenset({"button", "reset", "submit"})
@@ -242,7 +234,7 @@ def read_html(
             elif token.name not in VOID:
                 kind = "open"
         if token.name == "br":
-            if not line or LAST_MARK.search(line):
+            if not line or FINAL_MARK.search(line):
                 yield from _finish(builder)
             kind, line = "break", ""
         if token.name in BLOCK:

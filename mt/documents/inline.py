@@ -1,11 +1,8 @@
-"""Markup inside texts: HTML, reStructuredText, a part of Markdown, and ICU MessageFormat.
+"""Markup inside texts: HTML, reStructuredText, and a part of Markdown.
 
-It is found in one order: elements of HTML, marks of the others between them, in each line pairs of
-tags that text stands for, and then the arguments of a message.
-
-A message of ICU has arguments such as `{name}`, and branches for the values of one:
-`{count, plural, one {# file} other {# files}}`. Texts in branches are translated, all else is kept.
-https://unicode-org.github.io/icu/userguide/format_parse/messages/
+It is found in one order: elements of HTML, marks of the others between them, and in each line pairs
+of tags that text stands for. A message of ICU MessageFormat stays as it is if it has branches:
+`{count, plural, one {# file} other {# files}}`.
 """
 
 import re
@@ -14,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
+from itertools import accumulate
 
 from mt.data.formats import TEXT_TAG, is_break
 from mt.data.placeholders import GENERAL, Syntax
@@ -35,9 +33,7 @@ from mt.documents.segments import (
     Pieces,
     RefusedTranslationError,
     Replacement,
-    Segment,
     SegmentBuilder,
-    make_join,
 )
 from mt.documents.tags import TagKind, find_unpaired
 
@@ -74,25 +70,17 @@ def embed(
     `syntax` is that of its placeholders. A translation is refused if it changes the markup.
     """
     escapes = {"<": "&lt;"} if _find_tags(text) else {}
-    is_message = has_branches(text)
-    if syntax.quotes and not is_message:
+    if has_branches(text):
+        yield Replacement(start, start, "", ICU)
+        return
+    if syntax.quotes:
         escapes["'"] = "''"
     for match in REFERENCE.finditer(text):
         if len(character := unescape(match[0])) == 1:
             escapes[character] = match[0]
     join = partial(_join, str.maketrans(escapes))
     builder = SegmentBuilder(text, join, keeps_lines=True, syntax=syntax)
-    if is_message:
-        builder.add_text(0, len(text))
-        lines = finish_message(builder)
-    else:
-        lines = _read_lines(builder)
-    items: list[Item] = []
-    for item in lines:
-        if isinstance(item, Replacement):
-            yield replace(item, start=start, end=start)
-        else:
-            items.append(item)
+    items = tuple(_read_lines(builder))
 
     def check(result: str) -> str:
         if _list_markup(result) != _list_markup(text):
@@ -100,7 +88,7 @@ def embed(
         return escape(result)
 
     if items:
-        yield Group(start, end, text, tuple(items), write=check, raw=raw)
+        yield Group(start, end, text, items, write=check, raw=raw)
 
 
 def _read_lines(builder: SegmentBuilder) -> Iterator[Item]:
@@ -124,12 +112,12 @@ def _read_lines(builder: SegmentBuilder) -> Iterator[Item]:
         elif (token.name not in VOID or token.name in paired) and token.kind in {"open", "close"}:
             kind = "open" if token.kind == "open" else "close"
         if token.name in BLOCK and not (token.name in VOID and token.name in paired):
-            yield from finish_message(builder)
+            yield from finish_string(builder)
             yield from attributes
         else:
             builder.add_tag(token.start, end, kind, attributes)
     yield from _add_text(builder, end, len(text))
-    yield from finish_message(builder)
+    yield from finish_string(builder)
 
 
 def _find_tags(text: str) -> list[re.Match[str]]:
@@ -161,7 +149,7 @@ def _add_lines(builder: SegmentBuilder, start: int, end: int) -> Iterator[Item]:
         if match[0] != "|" and builder.source[match.end() : match.end() + 1].islower():
             continue
         _add_characters(builder, start, match.start())
-        yield from finish_message(builder)
+        yield from finish_string(builder)
         start = match.end()
     _add_characters(builder, start, end)
 
@@ -196,132 +184,82 @@ def _list_markup(text: str) -> list[str]:
     return sorted(names + [mark.strip() for mark in marks])
 
 
-BROKEN = "ICU messages that do not parse"
-_COMPLEX = {"plural", "selectordinal", "select"}
+ICU = "ICU messages with branches"
+_BRANCHES = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(?:plural|selectordinal|select)\s*,")
 _VOID = {"br", "hr", "img", "input", "wbr"}
 _KEY = re.compile(
     r"(?P<shortcut>(?:\t|\\t)\S+\Z)|\([&_]\w\)(?:\.{3}|…)?|(?<![^\s(\[])[&_](?=[^\W_]+(?![\w;.(]))"
     r"|(?<!\w)[^\W\d_]++&(?=[a-z]\w*+(?!;))"
 )
 """Keys behind a tab, as in `Save\tCtrl+S`, or mark of an accelerator."""
-_DEEPEST = 20
 _TAG = "\ufffc"
 
 
 def has_branches(text: str) -> bool:
-    """Test for an argument with branches."""
-    return "{" in text and any(head[1] in _COMPLEX for head in _HEAD.finditer(text))
+    """Test for a message of ICU with a text for each value of an argument, which is kept."""
+    return _BRANCHES.search(text) is not None
 
 
-def is_broken(text: str) -> bool:
-    """Test for an argument with branches in a text that does not parse."""
-    builder = SegmentBuilder(text, make_join(str))
-    builder.add_text(0, len(text))
-    return has_branches(text) and any(
-        isinstance(item, Replacement) for item in finish_message(builder)
-    )
-
-
-def finish_message(builder: SegmentBuilder) -> Iterator[Item]:
-    """Yield the items of a block, which may be a message of ICU MessageFormat.
+def finish_string(builder: SegmentBuilder) -> Iterator[Item]:
+    """Yield the items of a block.
 
     Tags in its text become inline tags, as do the mark of an accelerator (`&Open`, `_Open`) and the
-    keys behind a tab. A message is translated as a whole or not at all, and stays as it is if it
-    does not parse.
+    keys behind a tab.
     """
-    _pair_tags(builder)
-    message = _Message(builder)
-    if not has_branches(message.text):
-        yield from builder.finish()
-        return
-    try:
-        text = message.read_text(0)
-    except _SyntaxError:
+    if has_branches("".join(fragment.text or _TAG for fragment in builder.fragments)):
         start = builder.fragments[0].start
-        yield Replacement(start, start, "", BROKEN)
+        yield Replacement(start, start, "", ICU)
+        builder.fragments = []
     else:
-        segments = tuple((text if message.has_branches else builder).finish())
-        if segments:
-            yield Group.of(builder.source, segments)
-    builder.fragments = []
+        _pair_tags(builder)
+        yield from builder.finish()
 
 
-class _SyntaxError(Exception):
-    """Text that is no message of ICU MessageFormat, or has escapes inside its syntax."""
+def _cut(
+    fragments: Sequence[Fragment], starts: Sequence[int], start: int, end: int
+) -> Iterator[Fragment]:
+    """Yield the fragments of a part of a text, whose places are `starts`.
 
-
-class _Block:
-    """Text of a block, with a character for each tag."""
-
-    def __init__(self, fragments: Sequence[Fragment]) -> None:
-        self.fragments = fragments
-        self.starts: list[int] = []
-        """Place in the text of each fragment."""
-        length, texts = 0, []
-        for fragment in fragments:
-            self.starts.append(length)
-            texts.append(_TAG if fragment.text is None else fragment.text)
-            length += len(texts[-1])
-        self.text = "".join(texts)
-
-    def locate(self, place: int) -> int | None:
-        """Return the place in the document, None inside an escape."""
-        if place == len(self.text):
-            return self.fragments[-1].end
-        index = bisect_right(self.starts, place) - 1
-        fragment, inside = self.fragments[index], place - self.starts[index]
-        if any(
-            piece.start == piece.end and piece.text != ""
-            for piece in self.fragments[max(index - 1, 0) : index + 1]
-        ):
-            return None
-        is_plain = len(fragment.text or "") == fragment.end - fragment.start
-        return fragment.start + inside if is_plain or not inside else None
-
-    def cut(self, start: int, end: int) -> Iterator[Fragment]:
-        """Yield the fragments of a part of the text.
-
-        A piece of an escape has the place of its start, the last piece all of it.
-        """
-        index = max(bisect_right(self.starts, start) - 1, 0)
-        while start < end:
-            fragment, place = self.fragments[index], self.starts[index]
-            index += 1
-            length = len(_TAG if fragment.text is None else fragment.text)
-            if fragment.text is None or (start <= place and place + length <= end):
-                yield fragment
+    A piece of an escape has the place of its start, the last piece all of it.
+    """
+    index = max(bisect_right(starts, start) - 1, 0)
+    while start < end:
+        fragment, place, next_place = fragments[index], starts[index], starts[index + 1]
+        index += 1
+        if fragment.text is None or (start <= place and next_place <= end):
+            yield fragment
+        else:
+            last = min(end, next_place) - place
+            text = fragment.text[start - place : last]
+            if len(fragment.text) == fragment.end - fragment.start:
+                first = fragment.start + start - place
+                yield replace(fragment, start=first, end=fragment.start + last, text=text)
             else:
-                last = min(end - place, length)
-                text = fragment.text[start - place : last]
-                if length == fragment.end - fragment.start:
-                    first = fragment.start + start - place
-                    yield replace(fragment, start=first, end=fragment.start + last, text=text)
-                else:
-                    stop = fragment.end if last == length else fragment.start
-                    yield replace(fragment, end=stop, text=text)
-            start = max(start, place + length)
+                stop = fragment.end if end >= next_place else fragment.start
+                yield replace(fragment, end=stop, text=text)
+        start = max(start, next_place)
 
 
 def _pair_tags(builder: SegmentBuilder) -> None:
     """Make tags of the pairs and empty tags in the text; keep unpaired tags in order."""
-    block = _Block(builder.fragments)
+    texts = [_TAG if part.text is None else part.text for part in builder.fragments]
+    starts, block = [*accumulate(map(len, texts), initial=0)], "".join(texts)
+    cut = partial(_cut, builder.fragments, starts)
     halves: list[tuple[int, int, TagKind, str]] = [
         (place, place + 1, fragment.kind, fragment.key)
-        for place, fragment in zip(block.starts, builder.fragments, strict=True)
+        for place, fragment in zip(starts, builder.fragments, strict=False)
         if fragment.text is None and fragment.kind in {"open", "close"}
     ]
-    keys = [*_KEY.finditer(block.text)]
+    keys = [*_KEY.finditer(block)]
     has_accelerator = len([key for key in keys if not key["shortcut"]]) == 1
     singles: list[tuple[int, int, TagKind, str]] = [
         (*key.span(), "single", "") for key in keys if key["shortcut"] or has_accelerator
     ]
-    for match in TEXT_TAG.finditer(block.text):
+    for match in TEXT_TAG.finditer(block):
         name = (match["name"] or match["inner"] or match["code"]).lower()
         is_close = bool(match["close"] or match["close_brace"])
         if match["empty"] or (match["name"] and name in _VOID and not is_close):
-            around = (
-                block.text[max(match.start() - 1, 0)] + block.text[match.end() : match.end() + 1]
-            )
+            around = block[max(match.start() - 1, 0)] + block[match.end() : match.end() + 1]
             is_bare = is_break(match[0]) and not any(map(str.isspace, around))
             singles.append((*match.span(), "break" if is_bare else "ordered", ""))
         else:
@@ -330,124 +268,24 @@ def _pair_tags(builder: SegmentBuilder) -> None:
     unpaired = find_unpaired([(kind, key) for _, _, kind, key in halves])
     changed: list[tuple[int, int, TagKind, str]] = []
     for index, (start, end, kind, key) in enumerate(halves):
-        is_text = block.text[start] != _TAG
+        is_text = block[start] != _TAG
         if index not in unpaired and is_text:
             changed.append((start, end, kind, key))
-        elif index in unpaired and (not is_text or "=" in block.text[start:end]):
+        elif index in unpaired and (not is_text or "=" in block[start:end]):
             changed.append((start, end, "ordered", key))
     fragments: list[Fragment] = []
     done = 0
     for start, end, kind, key in sorted([*changed, *singles]):
-        fragments += block.cut(done, start)
-        pieces, text = list(block.cut(start, end)), block.text[start:end]
+        fragments += cut(done, start)
+        pieces, text = list(cut(start, end)), block[start:end]
         tag = replace(pieces[0], end=pieces[-1].end, text=None, kind=kind, key=key)
         head = text.rstrip("&") if text[0].isalpha() else ""  # as in `E&xit`
-        if head or block.locate(start) is None or block.locate(end) is None:
+        is_written = unescape(builder.source[tag.start : tag.end]) == text or _TAG in text
+        if head or not is_written:
             tag.markup = builder.join([(text[len(head) :], "text")])
         fragments.append(tag)
         if head:
             fragments.append(Fragment(tag.start, tag.end, head))
             tag.end = tag.start
         done = end
-    builder.fragments = [*fragments, *block.cut(done, len(block.text))]
-
-
-_PART = re.compile(
-    r"(?P<simple>\{\s*[^\s{},'#|]+\s*(?:,\s*\w+\s*)?\}|\{\{[^{}]*\}\})|(?P<open>\{)|(?P<close>\})"
-    r"|(?P<quoted>'(?=[{}#])(?>(?:[^']++|'')*)(?:'|\Z))|(?P<apostrophe>'')|(?P<number>#)"
-)
-"""Argument without branches, brace, quoted text, apostrophe, or number of a plural."""
-_HEAD = re.compile(r"\{\s*[^\s{},'#|]+\s*,\s*(\w+)\s*,(?:\s*offset:\s*\d+)?\s*")
-_STYLE = re.compile(r"(?>(?:[^{}']++|'[^']*'|\{[^{}]*\})*)\}")
-_SELECTOR = re.compile(r"\s*(?:(?P<end>\})|(?:=\d+|[^\s{}=,'#|]+)\s*\{)")
-_SYNTAX = re.compile(r"[{}#]|<(?=[/A-Za-z])")
-
-
-class _Message(_Block):
-    """Message of ICU MessageFormat."""
-
-    def __init__(self, outer: SegmentBuilder) -> None:
-        super().__init__(outer.fragments)
-        self.outer = outer
-        self.place = 0
-        self.has_branches = False
-        self.doubles = any(quote in self.text for quote in ("''", "'{", "'}"))
-        """Apostrophes are doubled."""
-
-    def read_text(self, depth: int, *, plural: bool = False) -> SegmentBuilder:
-        """Read up to the brace that ends a branch, or the end; arguments become tags."""
-        outer, done = self.outer, self.place
-        join, keeps = partial(self.join, plural=plural), outer.keeps_lines
-        builder = SegmentBuilder(outer.source, join, keeps, syntax=outer.syntax)
-        if depth > _DEEPEST:
-            raise _SyntaxError
-        while part := _PART.search(self.text, self.place):
-            start, self.place = part.span()
-            segments: tuple[Segment | Replacement, ...] = ()
-            if part["close"]:
-                self.place = start
-                break
-            if part["open"]:
-                self.place = start
-                segments = tuple(self.read_argument(depth, plural=plural))
-            elif not plural and part[0].startswith(("#", "'#")):
-                self.place = start + 1
-                continue
-            builder.fragments += self.cut(done, start)
-            done = self.place
-            if part["apostrophe"]:
-                builder.add_text(self.find(start), self.find(done), "'")
-            else:
-                builder.add_tag(self.find(start), self.find(done), "ordered", segments)
-        if (part is not None) != (depth > 0):
-            raise _SyntaxError
-        builder.fragments += self.cut(done, self.place if part else len(self.text))
-        return builder
-
-    def read_argument(self, depth: int, *, plural: bool) -> Iterator[Segment | Replacement]:
-        """Read an argument of several parts, and yield the texts in its branches."""
-        kind = self.skip(_HEAD)[1]
-        if kind not in _COMPLEX:
-            self.skip(_STYLE)
-            return
-        self.has_branches = True
-        selector = self.skip(_SELECTOR)
-        if selector["end"]:
-            raise _SyntaxError
-        while not selector["end"]:
-            self.find(self.place)
-            text = self.read_text(depth + 1, plural=plural or kind != "select")
-            yield from text.finish()
-            self.find(self.place)
-            self.place += 1
-            selector = self.skip(_SELECTOR)
-
-    def skip(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """Read what must be next; raise _SyntaxError if it is not."""
-        match = pattern.match(self.text, self.place)
-        if not match:
-            raise _SyntaxError
-        self.place = match.end()
-        return match
-
-    def find(self, place: int) -> int:
-        """Return the place in the document; raise _SyntaxError inside an escape."""
-        located = self.locate(place)
-        if located is None:
-            raise _SyntaxError
-        return located
-
-    def join(self, pieces: Pieces, *, plural: bool) -> str:
-        """Join pieces; refuse text that would be syntax."""
-        written: Pieces = []
-        following = [piece for piece, _ in pieces[1:]] + ["}"]
-        for (text, kind), after in zip(pieces, following, strict=True):
-            marks = _SYNTAX.findall(text) if kind == "text" else []
-            if syntax := next((mark for mark in marks if plural or mark != "#"), ""):
-                raise RefusedTranslationError(f"`{syntax}` is syntax of MessageFormat")
-            if self.doubles and kind == "text":
-                text = text.replace("'", "''")
-            elif kind == "text" and text.endswith("'") and after[:1] in "{}#'":
-                text = text[:-1] + "’"  # an apostrophe would quote the syntax
-            written.append((text, kind))
-        return self.outer.join(written)
+    builder.fragments = [*fragments, *cut(done, len(block))]

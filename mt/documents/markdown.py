@@ -164,21 +164,20 @@ class _Page:
         """Yield the segments of a block of HTML or a tag of MDX on a line of its own."""
         first = token.content.partition("\n")[0].strip()
         start = max(self.source.find(first, start, end), start)
-        text = self.source[start:end]
-        is_html = token.type == "html_block"
-        segments = (
-            read_html(text, self.options, self.add_text)
-            if is_html
-            else read_attributes(first, next(scan(first)), self.options)
+        source = self.source[:end]
+        changes = (
+            read_html(source, self.options, self.add_text, start)
+            if token.type == "html_block"
+            else read_attributes(source, next(scan(source, start)), self.options)
         )
-        is_quoted = token.level > 0 and text.split() != token.content.split()
-        for segment in segments:
-            if isinstance(segment, Segment) and segment.raw.startswith("{"):  # of MDX
+        is_quoted = token.level > 0 and source[start:].split() != token.content.split()
+        for change in changes:
+            if isinstance(change, Segment) and change.raw.startswith("{"):  # of MDX
                 continue
             if is_quoted:
                 yield Replacement(start, start, "", "texts of HTML in quotations")
             else:
-                yield _shift(segment, start)
+                yield change
 
     def add_text(self, builder: SegmentBuilder, start: int, end: int) -> None:
         """Add the text between two tags of HTML, which is Markdown."""
@@ -190,20 +189,6 @@ class _Page:
                 add_characters(builder, first, last)
             else:
                 builder.add_text(first, last, part.text)
-
-
-def _shift(segment: Segment | Replacement, by: int) -> Segment | Replacement:
-    """Return a change of a part of the document that starts at `by`."""
-    start, end = segment.start + by, segment.end + by
-    if isinstance(segment, Replacement):
-        return replace(segment, start=start, end=end)
-    return replace(
-        segment,
-        start=start,
-        end=end,
-        tags=tuple(replace(tag, start=tag.start + by) for tag in segment.tags),
-        attributes=tuple(_shift(attribute, by) for attribute in segment.attributes),
-    )
 
 
 _ALT_END = re.compile(r"\]\(|\]\[|\]$")
@@ -226,36 +211,32 @@ class _Content:
         """Yield the segment of the block, or those of attributes, and what is not translated."""
         builder = SegmentBuilder(self.page.source, make_join(str))
         page = self.page
-        parts = read_parts(page.parser, self.content, page.env, page.options)
-        pipe = self.pipe if self.frame == _CELL else "|"
-        written: list[tuple[int, int, tuple[str, Literal["text"] | TagKind]]] = []
-        for part in parts:
+        for part in read_parts(page.parser, self.content, page.env, page.options):
             first, last = self.locate(part.start), self.locate(part.end)
-            content = self.content[part.start : part.end]
-            markup = (part.markup or content).replace("|", pipe)
-            written.append((first, last, (markup, part.kind if part.text is None else "text")))
             if part.text is not None:
                 builder.add_text(first, last, part.text)
                 continue
-            attributes = tuple(self.read_attributes(part.start, content))
-            if noun := self.find_untranslated(content, is_read=bool(attributes)):
-                yield Replacement(self.places[0][1], self.places[0][1], "", noun)
-            changed = markup if part.markup else None
-            builder.add_tag(first, last, part.kind, attributes, markup=changed)
+            inside = tuple(self.read_markup(first, last, self.content[part.start : part.end]))
+            builder.add_tag(first, last, part.kind, inside, markup=part.markup)
+        fragments = [*builder.fragments]
         for segment in builder.finish():
             if isinstance(segment, Replacement) or segment.join is not builder.join:  # of a tag
                 yield segment
                 continue
             before: Pieces = []
             after: Pieces = []
-            for first, last, piece in written:
-                if last <= segment.start:
+            for part in fragments:
+                raw = page.source[part.start : part.end]
+                piece: tuple[str, Literal["text"] | TagKind] = (part.markup or raw, part.kind)
+                if part.text is not None:
+                    piece = ("\n" if "\n" in raw else part.text, "text")
+                if part.end <= segment.start:
                     before.append(piece)
-                elif first >= segment.end:
+                elif part.start >= segment.end:
                     after.append(piece)
-                elif piece[1] == "text":  # with the white space around the segment
-                    before += [(" ", "text")] * (first < segment.start)
-                    after += [(" ", "text")] * (last > segment.end)
+                elif part.text is not None:  # with the white space around the segment
+                    before += [(" ", "text")] * (part.start < segment.start)
+                    after += [(" ", "text")] * (part.end > segment.end)
             yield replace(segment, join=partial(self.join, before=before, after=after))
 
     def locate(self, position: int) -> int:
@@ -264,47 +245,44 @@ class _Content:
         start, place_in_document = self.places[line]
         return place_in_document + position - start
 
-    def read_attributes(self, start: int, markup: str) -> Iterator[Segment | Replacement]:
-        """Yield the alternative text of an image or the attributes of a tag of HTML."""
-        if markup.startswith("![") and markup[2:3] != "[":
+    def read_markup(self, start: int, end: int, markup: str) -> Iterator[Segment | Replacement]:
+        """Yield the texts inside markup: alternative text, attributes, what is not translated."""
+        page, noun = self.page, ""
+        title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
+        if title and has_letters(title[0]):
+            yield Replacement(start, start, "", "titles of links")
+        if markup.startswith("<") and is_foreign(markup, next(scan(markup)), page.options):
+            noun = find_foreign(markup)
+        elif markup.startswith("<") and page.source[start:end] == markup:
+            source = page.source[:end]
+            for tag in scan(source, start):
+                for change in read_attributes(source, tag, page.options):
+                    if isinstance(change, Replacement):
+                        yield change
+                    elif not change.raw.startswith("{"):
+                        yield replace(change, join=partial(self.join_value, change.join))
+        elif markup.startswith(("[[", "![[")):
+            noun = "wiki links" if has_letters(markup.partition("](")[0]) else ""
+        elif markup.startswith("!["):
             alt = _ALT_END.split(markup[2:], maxsplit=1)[0]
-            parts = read_parts(self.page.parser, alt, self.page.env)
-            text = "".join(part.text or "" for part in parts)
+            parts = read_parts(page.parser, alt, page.env)
             is_plain = all(part.text is not None for part in parts) and "\n" not in alt
-            is_label = markup[2 + len(alt) :] in {"]", "][]"}
-            if is_plain and not is_label and has_letters(text):
-                first, last = self.locate(start + 2), self.locate(start + 2 + len(alt))
+            if is_plain and markup[2 + len(alt) :] not in {"]", "][]"} and has_letters(alt):
+                text = " ".join("".join(part.text or "" for part in parts).split())
+                last = end - len(markup) + 2 + len(alt)
+                raw = page.source[start + 2 : last]
                 join = make_join(
                     lambda text: _SPECIAL.sub(r"\\\g<0>", text).replace("|", self.pipe)
                 )
-                raw = self.page.source[first:last]
-                yield Segment(first, last, " ".join(text.split()), raw, join)
-        elif markup.startswith("<"):
-            options = self.page.options
-            if is_foreign(markup, next(scan(markup)), options):
-                return
-            for tag in scan(markup):
-                for change in read_attributes(markup, tag, options):
-                    shifted = _shift(change, self.locate(start + change.start) - change.start)
-                    if isinstance(shifted, Replacement):
-                        yield shifted
-                    elif shifted.raw[:1] != "{" and "\n" not in shifted.raw:
-                        yield replace(shifted, join=partial(self.join_value, shifted.join))
+                yield Segment(start + 2, last, text, raw, join)
+            elif has_letters(alt):
+                noun = "alternative texts"
+        if noun:
+            yield Replacement(start, start, "", noun)
 
     def join_value(self, join: Callable[[Pieces], str], pieces: Pieces) -> str:
         """Return the value of an attribute, whose bars make no cells."""
         return join(pieces).replace("|", "|" if self.pipe == "|" else "&#124;")
-
-    def find_untranslated(self, markup: str, *, is_read: bool) -> str:
-        """Return a noun for the text in markup that is not translated, if any."""
-        if markup[0] == "<" and is_foreign(markup, next(scan(markup)), self.page.options):
-            return find_foreign(markup)
-        if markup.startswith(("[[", "![[")):
-            return "wiki links" if has_letters(markup.partition("](")[0]) else ""
-        if markup.startswith("![") and not is_read and has_letters(_ALT_END.split(markup[2:])[0]):
-            return "alternative texts"
-        title = _LINK_TITLE.search(markup) if markup.startswith(("](", "![")) else None
-        return "titles of links" if title and has_letters(title[0]) else ""
 
     def join(self, pieces: Pieces, before: Pieces, after: Pieces) -> str:
         """Join text and markup; escape text, and set off markup, only if it reads wrong else.
@@ -359,7 +337,7 @@ class _Content:
                 text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
-            at_start = kind == "break"
+            at_start = kind == "break" or piece == "\n"
             last_text = written[-1] if written else ""
             is_outside = ending not in {"open", "break"} and kind not in {"close", "break"}
             is_spaced = last_text[-1:].isspace() or text[:1].isspace() or not text
@@ -383,8 +361,6 @@ class _Content:
 _WAYS = [(spaces, escapes) for escapes in range(3) for spaces in range(3)]
 """Spaces between text and markup, or between all; escapes."""
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#${}=^+@:%]")
-
-
 _BOUNDED = re.compile(r"\s*(?:\$|[A-Za-z][A-Za-z0-9.+-]*://|www\.)")
 """Address or formula, which needs white space or ASCII punctuation around it."""
 _CLOSING = "?!.,:;)*_~'\""
@@ -491,7 +467,7 @@ def build_parser() -> "MarkdownIt":
     Raises DataError if markdown-it-py is not installed.
     """
     try:
-        from markdown_it import MarkdownIt, rules_block, rules_inline  # an optional package
+        from markdown_it import MarkdownIt, rules_block  # an optional package
     except ModuleNotFoundError as error:
         hint = install_hint("documents")
         raise DataError(f"reading Markdown needs markdown-it-py: {hint}") from error
@@ -505,14 +481,8 @@ def build_parser() -> "MarkdownIt":
         partial(_read_html_block, rules_block.html_block),
         {"alt": ["paragraph", "reference", "blockquote"]},
     )
-    rules = {
-        "backticks": rules_inline.backtick,
-        "strikethrough": rules_inline.strikethrough.tokenize,
-        "emphasis": rules_inline.emphasis.tokenize,
-    }
-    for name in ("newline", "escape", "link", "image", "autolink", "html_inline", "entity"):
-        rules[name] = getattr(rules_inline, name)
-    for name, rule in rules.items():
+    names = parser.get_active_rules()["inline"]
+    for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
         parser.inline.ruler.at(name, _keep_place(rule))
     parser.inline.ruler.at("text", _read_text)
     parser.inline.ruler.before("newline", "marks", _build_rule(_MARKUP))
@@ -617,6 +587,9 @@ def read_parts(
     return merge_pairs(parts, content) if options else parts
 
 
+_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
+
+
 def _read_token(token: "Token", content: str, options: Options | None) -> Iterator[Fragment]:
     start, end = token.meta["span"]
     if token.type == "softbreak":
@@ -631,7 +604,14 @@ def _read_token(token: "Token", content: str, options: Options | None) -> Iterat
         tag = next(tags)
         if is_protected(content, tag, options):
             end = skip_element(content, tag, tags, is_xml=False)[0]
-        yield Fragment(start, end, None, find_tag_kind(content[start:end]))
+        markup = content[start:end]
+        kind: TagKind = "single"
+        name = _TAG_NAME.match(markup)
+        if name and name[1].lower() == "br":
+            kind = "break"
+        elif name and name[1].lower() not in VOID and not markup.endswith("/>"):
+            kind = "close" if markup.startswith("</") else "single" if "</" in markup else "open"
+        yield Fragment(start, end, None, kind)
     elif token.nesting > 0:  # of strong emphasis, the inner mark is the token
         yield Fragment(end - len(token.markup) if token.markup else start, end, None, "open")
     elif token.nesting < 0:
@@ -639,18 +619,6 @@ def _read_token(token: "Token", content: str, options: Options | None) -> Iterat
         yield Fragment(start, end, None, "close", markup=token.meta.get("markup"))
     elif token.type != "text":
         yield Fragment(start, end, None)
-
-
-_TAG_NAME = re.compile(r"</?([\w.-]*)[\s/>]")
-
-
-def find_tag_kind(markup: str) -> TagKind:
-    """Return the kind of a tag of HTML or MDX, or of an element that is not translated."""
-    name = _TAG_NAME.match(markup)
-    if name and name[1].lower() == "br":
-        return "break"
-    is_single = not name or name[1].lower() in VOID or markup.endswith("/>") or "</" in markup[1:]
-    return "single" if is_single else "close" if markup.startswith("</") else "open"
 
 
 def _get_line(state: "StateBlock", number: int) -> str:

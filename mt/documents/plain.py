@@ -9,8 +9,8 @@ from itertools import accumulate, chain
 from operator import methodcaller
 
 from mt.data.sentences import split_sentences
-from mt.data.sources import usual_width
-from mt.documents.html import LAST_MARK, add_characters, escape_text, find_foreign
+from mt.data.sources import CELLS, are_quoted, join_quoted, parse_record, usual_width
+from mt.documents.html import add_characters, escape_text, find_foreign
 from mt.documents.inline import embed
 from mt.documents.segments import (
     Item,
@@ -25,14 +25,11 @@ from mt.documents.segments import (
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
-from mt.languages import base_language
 from mt.tables import make_printable
 
 _TEXT = re.compile(r"\S(?:[^\r\n]*\S)?")
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _CELL = str.maketrans("\t\r\n", "   ")
-_QUOTED_CELL = _CELL | {ord('"'): '""'}
-"""Characters that a cell has in another form."""
+"""Characters that a cell without quotation marks cannot have."""
 
 
 def read_text(source: str) -> Iterator[Segment]:
@@ -45,36 +42,46 @@ def read_text(source: str) -> Iterator[Segment]:
 def read_tsv(source: str, options: Options) -> Iterator[Item]:
     """Yield the cells of a column, given by its name in the first line or by its number from 1.
 
-    Raises DataError if there is no such column, with the line for a line that is too short.
+    Raises DataError if there is no such column, with the line for a row that is too short.
     """
-    rows = [*read_lines(source, "\n")]
-    usual = usual_width(row.count("\t") + 1 for _, row in rows if row.strip())
+    lines = [line for _, line in read_lines(source, "\n")]
+    is_quoted = are_quoted(lines)
+    rows = [*join_quoted(lines)] if is_quoted else lines
+    table = [
+        CELLS.findall(row.rstrip("\r\n")) if is_quoted else row.rstrip("\r\n").split("\t")
+        for row in rows
+    ]
+    usual = usual_width(len(cells) for cells in table if cells != [""])
     column = options.column
-    names = rows[0][1].rstrip("\r\n").split("\t") if rows else [""]
+    names = [cell.strip('"') if is_quoted else cell for cell in table[0]] if table else [""]
     if column is None:
         raise _missing_option(options, names)
     has_names = not (column.isdecimal() and int(column))
     if has_names and column not in names:
         raise _unknown_column(options, names)
     index = names.index(column) if has_names else int(column) - 1
-    for line_number, (start, row) in enumerate(rows[has_names:], start=1 + has_names):
-        cells = row.rstrip("\r\n").split("\t")
-        if cells == [""]:
+    end, line_number = 0, 1
+    for row_number, (row, cells) in enumerate(zip(rows, table, strict=True)):
+        start, end = end, end + len(row)
+        first_line, line_number = line_number, line_number + row.count("\n")
+        if cells == [""] or (has_names and not row_number):
             continue
-        if len(cells) > usual:
+        if len(cells) > usual or "\t".join(cells) != row.rstrip("\r\n"):
             yield Replacement(start, start, "", "rows with too many cells")
             continue
         if index >= len(cells):
             raise DataError(
-                f"{options.name}: line {line_number}: has {len(cells)} columns, none is `{column}`"
+                f"{options.name}: line {first_line}: has {len(cells)} columns, none is `{column}`"
             )
+        cell = cells[index]
         first = start + sum(len(cell) + 1 for cell in cells[:index])
-        last = first + len(cells[index])
-        is_quoted = _QUOTED.fullmatch(cells[index]) is not None
-        raw = source[first + is_quoted : last - is_quoted]
-        text = raw.replace('""', '"') if is_quoted else raw
-        write = methodcaller("translate", _QUOTED_CELL if is_quoted else _CELL)
-        yield from embed(first + is_quoted, last - is_quoted, raw, text, write)
+        if is_quoted and cell.startswith('"'):
+            text = cell[1:-1].replace('""', '"')
+            write = methodcaller("replace", '"', '""')
+            yield from embed(first + 1, first + len(cell) - 1, cell[1:-1], text, write)
+        else:
+            write = methodcaller("translate", _CELL)
+            yield from embed(first, first + len(cell), cell, cell, write)
 
 
 def read_jsonl(source: str, options: Options) -> Iterator[Item]:
@@ -89,58 +96,33 @@ def read_jsonl(source: str, options: Options) -> Iterator[Item]:
     for line_number, (start, line) in enumerate(read_lines(source, "\n"), start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{options.name}: line {line_number}: not JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{options.name}: line {line_number}: not a JSON object")
-        values = [*_find_values(source, start, start + len(line))]
+        values = parse_record(line, f"{options.name}: line {line_number}")
         if not names:
-            names = [*dict.fromkeys(path for path, first, _ in values if source[first] == '"')]
+            names = [*dict.fromkeys(path for path, value in values if isinstance(value, str))]
         if field is None:
             raise _missing_option(options, names)
-        places = [place for path, *place in values if path.replace("[]", "") == field]
-        if not places:
+        if all(path.replace("[]", "") != field for path, _ in values):
             yield Replacement(start, start, "", f"records without `{options.column}`")
-        for first, last in places:
-            raw = source[first:last]
-            if raw[0] != '"':
+        strings = (string for string in _JSON_STRING.finditer(source, start) if not string[1])
+        last = start
+        for path, value in values:
+            first, last = next(strings).span() if isinstance(value, str) else (last, last)
+            if path.replace("[]", "") != field:
+                continue
+            if not isinstance(value, str):
                 noun = f"values of `{options.column}` other than texts"
-                yield Replacement(first, first, "", noun)
+                yield Replacement(last, last, "", noun)
                 continue
             has_field = True
+            raw = source[first:last]
             write = partial(json.dumps, ensure_ascii="\\u" in raw and raw.isascii())
-            yield from embed(first, last, raw, json.loads(raw), write)
+            yield from embed(first, last, raw, value, write)
     if names and not has_field:
         raise _unknown_column(options, names)
 
 
-_JSON = re.compile(
-    r'(?P<key>"(?>(?:[^"\\]++|\\.)*)")\s*:|(?P<value>"(?>(?:[^"\\]++|\\.)*)"|[^\s{}\[\]:,"]+)|[{}\[\]]'
-)
-"""Name, value, or bracket of valid JSON."""
-
-
-def _find_values(source: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the path and the place of each value in a record of valid JSON.
-
-    In a path, names are joined by dots, and `[]` stands for a list. Of an object, the place is that
-    of its brace.
-    """
-    path: list[str] = []
-    for token in _JSON.finditer(source, start, end):
-        bracket = token[0]
-        if token["key"]:
-            path[-1] = f".{json.loads(token['key'])}"
-        elif bracket in "}]":
-            path.pop()
-        elif bracket == "[":
-            path.append("[]")
-        else:
-            yield "".join(path)[1:], *token.span()
-            if bracket == "{":
-                path.append("")
+_JSON_STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"(\s*+:)?')
+"""String of valid JSON; with a colon, a name."""
 
 
 def _missing_option(options: Options, names: list[str]) -> DataError:
@@ -162,17 +144,17 @@ _TIMING = re.compile(rf"\s*(?:(?P<times>{_TIME}\s*-->\s*{_TIME})|\d+:[\d:.,]*\s*
 _NOT_SHOWN = ("WEBVTT", "NOTE", "STYLE", "REGION")
 """First word of a block of WebVTT that is not shown."""
 _TIME_TAG = re.compile(rf"<{_TIME}>")
-_VTT_TAG = (
-    r"<lang[.\w]*[ \t]+(?!{language}\b)[^<>\r\n]*>[^<\r\n]*(?:</lang>)?|<rt>[^<\r\n]*(?:</rt>)?"
-    r"|<lang[.\w]*[ \t]+(?P<code>[\w-]+)[^<>\r\n]*>|</?(?:[A-Za-z][^<>\r\n]*)?>|<[\d:.]+>"
-    r"|\{{\\[^}}\r\n]*\}}|[♪♫♬]+"
+_VTT_TAG = re.compile(
+    r"<(?P<kept>rt|lang)\b[^<>\r\n]*>[^<\r\n]*(?:</(?P=kept)>)?|</?(?:[A-Za-z][^<>\r\n]*)?>"
+    r"|<[\d:.]+>|\{\\[^}\r\n]*\}|[♪♫♬]+",
+    re.IGNORECASE,
 )
-"""Text in another language than `language`, reading of a ruby, tag, or mark of a song."""
-_SRT_TAG = (
-    r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h"
-    r"|(?P<code>(?!))|[♪♫♬]+"
+"""Reading of a ruby, text in another language, tag, or mark of a song."""
+_SRT_TAG = re.compile(
+    r"</?(?:[bius]|c(?:\.[\w.]+)?|font(?:\s[^<>\r\n]*)?)>|\{\\[^}\r\n]*\}|\{/?[bius]\}|\\h|[♪♫♬]+",
+    re.IGNORECASE,
 )
-_HALF = re.compile(r"[<{](?!rt>)[/>A-Za-z][^>]*>?")
+_HALF = re.compile(r"[<{](?!rt>|lang\b)[/>A-Za-z][^>]*>?")
 """Tag that is half of a pair."""
 _LINE_END = re.compile(r"[ \t]*(?:\\[Nn]|<br */?>)[ \t]*")
 """Line end of SubRip inside a line of the file."""
@@ -192,9 +174,7 @@ def read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[I
 
     A blank line ends a cue of WebVTT. A cue of SubRip ends before the number and times of the next.
     """
-    language = base_language(options.source).replace("und", "")  # nothing is foreign to it
-    tags = re.compile(_VTT_TAG.format(language=language) if is_vtt else _SRT_TAG, re.IGNORECASE)
-    subtitles = _Subtitles(source, options, tags, is_vtt)
+    subtitles = _Subtitles(source, options, _VTT_TAG if is_vtt else _SRT_TAG, is_vtt)
     example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
     block: list[_Span] = []
     in_cue, has_cues = False, False
@@ -223,7 +203,6 @@ class _Subtitles:
     source: str
     options: Options
     tags: re.Pattern[str]
-    """Pattern of the tags; `code` is the language of one."""
     is_vtt: bool
 
     def read_block(
@@ -245,7 +224,7 @@ class _Subtitles:
         """Yield the segments of a cue: speakers, and lines that end a sentence, have their own.
 
         The dash or name of a speaker is a tag, as are the marks of a song and the brackets of a
-        note. A text in another language than the source, as `<lang>` says, stays.
+        note. A text in another language, as of `<lang>`, stays.
         """
         source, tags = self.source, self.tags
         join = _join_in_order if self.is_vtt else make_join(str)
@@ -264,9 +243,7 @@ class _Subtitles:
             elif line_end and before:
                 builder.add_tag(*line_end, "break")
             before = f"{before} {text}".lstrip()
-            matches = [*tags.finditer(source, start, end)]
-            codes = {tag.start(): tag.span("code") for tag in matches if tag["code"]}
-            spans = [*speaker, *(tag.span() for tag in matches)]
+            spans = [*speaker, *(tag.span() for tag in tags.finditer(source, start, end))]
             inside = {place for span in spans for place in range(*span)}
             outside = [place for place in brackets.keys() - inside if start <= place < end]
             for first, last in sorted([*spans, *((place, place + 1) for place in outside)]):
@@ -279,12 +256,9 @@ class _Subtitles:
                     continue
                 half: TagKind = "close" if markup[1:2] == "/" else "open"
                 kind = brackets.get(first, half if _HALF.fullmatch(markup) else "single")
-                changes: tuple[Replacement, ...] = ()
-                if kind == "single" and markup.startswith("<lang"):
-                    changes = (Replacement(first, first, "", find_foreign(markup)),)
-                elif first in codes:
-                    changes = (Replacement(*codes[first], self.options.target),)
-                builder.add_tag(first, last, kind, changes)
+                is_kept = kind == "single" and markup.startswith("<lang")
+                foreign = Replacement(first, first, "", find_foreign(markup))
+                builder.add_tag(first, last, kind, (foreign,) if is_kept else ())
             add_text(start, end)
         yield from builder.finish()
 
@@ -338,8 +312,6 @@ class _Subtitles:
         is_voice = name and not any(word[:1].islower() for word in name[1].split()[:_MOST_WORDS])
         if is_voice or _NOTE.match(following) or _NOTE.fullmatch(text):
             return True
-        if not LAST_MARK.search(text):
-            return False
         sentences = split_sentences(f"{text} {following}", self.options.source)
         lengths = map(len, chain(*zip(sentences.gaps, sentences.texts, strict=False)))
         return len(text) in accumulate(lengths)

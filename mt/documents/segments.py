@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
 from mt.data.words import is_unspaced
 from mt.documents.tags import Tag, TagKind, place_tags
-from mt.languages import UNSPACED, written_without_spaces
+from mt.languages import UNSPACED
 
 if TYPE_CHECKING:
     from mt.decoding.alignment import Link
@@ -30,11 +30,6 @@ class DocumentText:
     text: str
     has_tags: bool = False
     """True if `TranslatedLine.links` decide about the places of tags."""
-    has_line_ends: bool = False
-
-    def needs_links(self, target: str) -> bool:
-        """Return True for tags, and for line ends in languages without spaces between words."""
-        return self.has_tags or (self.has_line_ends and written_without_spaces(target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +68,8 @@ class Segment:
     @property
     def texts(self) -> tuple[DocumentText, ...]:
         """Text of the segment, then of the attributes in its tags."""
-        has_tags = not all(tag.is_line_end for tag in self.tags)
         return (
-            DocumentText(self.text, has_tags, bool(self.tags) and not has_tags),
+            DocumentText(self.text, not all(tag.is_line_end for tag in self.tags)),
             *(text for attribute in self.attributes for text in attribute.texts),
         )
 
@@ -167,8 +161,6 @@ class Group:
     """Function that writes the changed text in the form of the document."""
     raw: str | None = None
     """Part of the document, if it stays where no translation changes the text."""
-    untranslated: str | None = None
-    """Text in place of the source if a translation is refused."""
     mark: Callable[[str], str] = str
     """Function that marks the changed part of the document for review."""
 

@@ -6,11 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cached_property
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Literal
 
+from icu4py.breakers import LineBreaker
+
 from mt.data.placeholders import GENERAL
-from mt.data.words import is_unspaced
+from mt.data.words import find_inner_places, is_unspaced
 from mt.languages import UNSPACED
 
 if TYPE_CHECKING:
@@ -52,15 +55,6 @@ _WORD = re.compile(
     rf"|[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]"
 )
 """Placeholder, word or mark; a single character in scripts without spaces between words."""
-_SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮーゝゞ々"
-_NO_LINE_END = re.compile(
-    rf"[(\[{{（［｛「『【〈《〔“‘].|.[{_SMALL_KANA}\u0e30-\u0e3a\u0e45-\u0e4e\u0eb0-\u0ebc\u0ec6-\u0ece"
-    r"\u102b-\u103e\u1056-\u1059\u17b4-\u17dd]|[ァ-ヺー][ァ-ヺー]|[\u0e40-\u0e44\u0ec0-\u0ec4]."
-    r"|.[^\w\s(\[{（［｛「『【〈《〔“‘—–-]"
-)
-"""Before or behind these characters no line ends: marks, small letters, parts of a syllable."""
-_UNMARKED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]{2}")
-"""Two letters of scripts in which the borders of words cannot be seen."""
 _Placed = tuple[Tag, int]
 """Tag and the number of words before it in the translation."""
 
@@ -74,14 +68,18 @@ class _Words:
         self.starts = [start for start, _ in self.spans]
         self.ends = [end for _, end in self.spans]
         self.count = len(self.spans)
-        self.owners: dict[int, int] | None = None
-        """Source word with which each word is aligned, if that is known."""
 
     def before(self, tag: Tag) -> int:
         """Return the number of words before a tag; one around it is after an opening tag only."""
         if tag.kind == "open":
             return bisect_right(self.ends, tag.offset)
         return bisect_left(self.starts, tag.offset)
+
+    @cached_property
+    def line_ends(self) -> set[int]:
+        """Places where a line can end by the rules of Unicode, outside words."""
+        ends = accumulate(map(len, LineBreaker(self.text, "en")))
+        return {*ends} - find_inner_places(self.text)
 
     def within(self, span: "Span") -> range:
         """Return the numbers of the words with a character in a part of the text."""
@@ -90,8 +88,7 @@ class _Words:
     def allow(self, tag: Tag, index: int) -> bool:
         """Test for a place before a word where a tag can be.
 
-        No line ends inside a word or before a mark. In scripts without spaces between words, the
-        alignment shows words of several characters.
+        No line ends beside a letter of a script with spaces between words, if there is none.
         """
         if not 0 < index < self.count or self.text[self.starts[index] - 1].isspace():
             return True
@@ -99,12 +96,7 @@ class _Words:
         is_joined = not any(map(is_unspaced, around))
         if tag.kind != "break":
             return not (is_joined and tag.is_single and tag.markup.endswith(" "))
-        if is_joined or _NO_LINE_END.match(around):
-            return False
-        if self.owners is None:
-            return _UNMARKED.match(around) is None
-        owner = self.owners.get(index)
-        return not around.isalpha() or owner is None or owner != self.owners.get(index - 1)
+        return not is_joined and self.starts[index] in self.line_ends
 
 
 def place_tags(
@@ -257,11 +249,9 @@ class _Alignment:
                 votes[word].update(source.within(link.source))
         self.words: list[list[int]] = [[] for _ in range(source.count)]
         """Target words aligned with each source word; each is aligned with one at most."""
-        target.owners = {
-            word: counts.most_common(1)[0][0] for word, counts in enumerate(votes) if counts
-        }
-        for word, owner in target.owners.items():
-            self.words[owner].append(word)
+        for word, counts in enumerate(votes):
+            if counts:
+                self.words[counts.most_common(1)[0][0]].append(word)
 
     def place(self, nodes: Sequence[_Node], within: range, room: range) -> Iterator[_Placed]:
         """Yield the tags of the nodes among some source words; their places are in `room`."""

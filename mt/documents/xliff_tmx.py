@@ -18,7 +18,7 @@ from mt.data.formats import (
     read_elements,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan, visible_text
-from mt.documents.inline import finish_message
+from mt.documents.inline import finish_string
 from mt.documents.segments import (
     Group,
     Item,
@@ -242,7 +242,7 @@ def _read_content(source: str, element: XmlElement) -> Iterator[Item]:
     """Yield the items of the content of an element."""
     builder = SegmentBuilder(source, make_join(escape_text), keeps_lines=True)
     _add_content(builder, element, inherited=True)
-    return finish_message(builder)
+    return finish_string(builder)
 
 
 def _add_content(builder: SegmentBuilder, element: XmlElement, *, inherited: bool) -> None:
@@ -311,20 +311,15 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
         else:
             text = filled[code].children("seg")[0]
             target = find_language(empty, options.target)
-            last = empty[target] if target else unit.children("tuv")[-1]
-            tag_end, content_end, end = _places(source, last)
-            segments = last.children("seg") if target else []
-            place, around = (content_end, content_end), ("<seg>", "</seg>")
-            if segments:
+            if target is not None and (segments := empty[target].children("seg")):
                 place = segments[0].start, _places(source, segments[0])[2]
                 around = _open_tag(source, segments[0]), "</seg>"
-            elif not target:
+            else:
+                last = unit.children("tuv")[-1]
                 language = escape_value(options.target, "")
                 tag = f"{_space_before(source, last.start)}<tuv xml:lang={language}>"
-                place, around = (end, end), (f"{tag}<seg>", "</seg></tuv>")
-            elif tag_end == end:
-                around = f"{_open_tag(source, last)}<seg>", "</seg></tuv>"
-                place = last.start, end
+                place = (_places(source, last)[2],) * 2
+                around = f"{tag}<seg>", "</seg></tuv>"
             items = [*_read_content(source, text)]
             yield from _write_copy(source, (unit, text), place, items, around)
     if find_language(dict.fromkeys(codes, ""), options.source) is None:

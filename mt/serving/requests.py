@@ -281,7 +281,7 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
         return b"".join(document.translate(items, lines, refuse))
 
-    has_tags = any(text.needs_links(options.target) for text in texts)
+    has_tags = any(text.has_tags for text in texts)
     lines = tuple(text.text for text in texts)
     return RequestText(lines, join, has_tags=has_tags, kept=count_untranslated(items))
 

@@ -67,8 +67,9 @@ def test_line_beyond_the_last_position_is_an_error(
     monkeypatch.setattr(scoring, "LINES_AT_ONCE", 3)
     monkeypatch.setattr(TorchEngine, "longest", 12)
     files[1].write_text("\n".join(["one", "", "two", "two three", "one " * 40, "", ""]) + "\n")
-    lazily = score_files(finished_run, sources=files[0], targets=files[1], device="cpu")
-    assert len([next(lazily) for _ in range(3)]) == 3
+    translator = Translator.load(finished_run, overrides=SCORING, device="cpu")
+    lazily = score_windows(translator, *files)
+    assert len(next(lazily)) == 3
     with pytest.raises(UserError, match=r": line 5 has \d+ tokens, at most 12 can be scored"):
         next(lazily)
 

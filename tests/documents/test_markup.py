@@ -3,7 +3,6 @@
 import gc
 import json
 import re
-from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
 from random import Random
@@ -17,7 +16,7 @@ from markdown_it.token import Token
 
 from mt.decoding.alignment import Link
 from mt.documents.document import read_document
-from mt.documents.segments import Format, Options, Replacement, TranslatedLine, count_untranslated
+from mt.documents.segments import Format, Options, TranslatedLine, count_untranslated
 from tests.documents.samples import longer, translated
 
 HTML = [
@@ -238,7 +237,7 @@ def test_text_that_is_not_translated_is_named() -> None:
         "[^1]: word\n\n```{figure} x\nwords\n```\n"
     )
     items = read_document(source.encode(), "markdown", "x").read_items(Options("x", "en", "de"))
-    assert Counter(item.reason_untranslated for item in items if isinstance(item, Replacement)) == {
+    assert count_untranslated(items) == {
         "blocks of front matter": 1,
         "links to anchors, which headings may change": 2,
         "titles of links": 1,
