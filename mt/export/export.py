@@ -321,7 +321,8 @@ def export_ctranslate2(
             quantization=None if quantization == "none" else quantization,
         )
         copy_tokenizer(run.path, folder / TOKENIZER_FOLDER)
-        write_text(folder / CONFIG_FILE, dump_config(run.config.changed(decoding=decoding)))
+        config = dump_config(run.config.changed(decoding=decoding))
+        write_text(folder / CONFIG_FILE, config)
         exported = Exported(
             kind="ctranslate2",
             quantization=quantization,
