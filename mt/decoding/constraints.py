@@ -14,7 +14,7 @@ NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Prefixes:
+class History:
     """Tokens of the rows so far."""
 
     sentences: Tensor
@@ -37,19 +37,19 @@ class Constraints:
         """True if nothing is constrained."""
         return self.no_repeat_ngram is None and self.prefixes is None
 
-    def apply(self, logits: Tensor, normaliser: Tensor, prefixes: Prefixes) -> None:
+    def apply(self, logits: Tensor, normaliser: Tensor, history: History) -> None:
         """Change logits [R V] in place; `normaliser` [R 1] keeps the model's probabilities.
 
         A forced prefix overrides all other constraints and costs nothing: divided by the length
         penalty, the log-probability of an improbable prefix would reward length.
         """
-        tokens, place = prefixes.tokens, prefixes.tokens.shape[1]
+        tokens, place = history.tokens, history.tokens.shape[1]
         if self.no_repeat_ngram is not None and place >= self.no_repeat_ngram:
             ids, repeats = repeating_tokens(tokens, self.no_repeat_ngram)
             never = torch.zeros_like(repeats, dtype=logits.dtype).masked_fill_(repeats, NEVER)
             logits.scatter_add_(1, ids, never)
         if self.prefixes is not None and place < self.prefixes.shape[1]:
-            ids = self.prefixes[prefixes.sentences, place][:, None]
+            ids = self.prefixes[history.sentences, place][:, None]
             logits.masked_fill_(ids != PAD, NEVER)
             logits.scatter_(1, ids, torch.where(ids != PAD, normaliser, logits.gather(1, ids)))
 

@@ -35,11 +35,6 @@ class Hypothesis:
     finished: bool
     """False if the length limit cut the hypothesis off before EOS."""
 
-    @property
-    def mean_log_prob(self) -> float:
-        """Natural log-probability of a token, including EOS."""
-        return self.log_prob / (len(self.ids) + self.finished or 1)
-
 
 @dataclass(frozen=True, slots=True)
 class TermUse:

@@ -28,11 +28,11 @@ _MOST_TIMES = 3
 class SearchResult:
     """Translations of one input."""
 
-    parts: list[TranslatedPart]
+    alternatives: list[TranslatedPart]
     """Best first."""
     repeated: bool = False
-    """True if the first search repeated itself or went on for too long; `parts` are the better of
-    two searches.
+    """True if the first search repeated itself or went on for too long; `alternatives` are the
+    better of two searches.
     """
     restored: tuple[str, ...] = ()
     """Copied parts that the first search lost, put back into the texts of the second."""
@@ -56,13 +56,13 @@ class RetryingSearch:
         """
         has_terms, repairs = bool(self.terms.glossary.terms), self.decoding.repair != "off"
         unfinished: dict[int, SearchResult] = {}
-        for index, parts in self._search(inputs, n_best, self.decoding):
-            item, best = inputs[index], parts[0]
+        for index, alternatives in self._search(inputs, n_best, self.decoding):
+            item, best = inputs[index], alternatives[0]
             is_wrong = repairs and (is_loop(best) or _overran(item, best))
             if has_terms or is_wrong or (repairs and missing_verbatim(item.text, best.text)):
-                unfinished[index] = SearchResult(parts)
+                unfinished[index] = SearchResult(alternatives)
             else:
-                yield index, SearchResult(parts)
+                yield index, SearchResult(alternatives)
         order = sorted(unfinished)
         some, results = [inputs[index] for index in order], [unfinished[index] for index in order]
         if repairs:
@@ -70,8 +70,8 @@ class RetryingSearch:
             self._restore(some, results, n_best)
         if has_terms:
             for index, (item, result) in enumerate(zip(some, results, strict=True)):
-                parts = [self.terms.insert_missing(item, part) for part in result.parts]
-                results[index] = replace(result, parts=parts)
+                alternatives = [self.terms.insert_missing(item, a) for a in result.alternatives]
+                results[index] = replace(result, alternatives=alternatives)
         yield from zip(order, results, strict=True)
 
     def _retry_loops(
@@ -121,15 +121,16 @@ class RetryingSearch:
     ) -> None:
         """Search for wrong translations again with changed settings, and keep the better ones."""
         pairs = enumerate(zip(inputs, results, strict=True))
-        wrong = [index for index, (item, result) in pairs if is_wrong(item, result.parts[0])]
+        wrong = [index for index, (item, result) in pairs if is_wrong(item, result.alternatives[0])]
         if wrong:
             decoding = self.decoding.changed(**changes)
             retried = self._search([inputs[index] for index in wrong], n_best, decoding)
-            for place, parts in retried:
+            for place, alternatives in retried:
                 index = wrong[place]
-                before = results[index].parts
-                is_better = _retry_sort_key(parts[0]) > _retry_sort_key(before[0])
-                results[index] = SearchResult(parts if is_better else before, repeated=True)
+                before = results[index].alternatives
+                is_better = _retry_sort_key(alternatives[0]) > _retry_sort_key(before[0])
+                better = alternatives if is_better else before
+                results[index] = SearchResult(better, repeated=True)
 
     def _restore(
         self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
@@ -140,28 +141,29 @@ class RetryingSearch:
         used if it lacks fewer parts, and is finished and free of loops where the first is.
         """
         lost = {
-            index: parts
+            index: copies
             for index, (item, result) in enumerate(zip(inputs, results, strict=True))
-            if not item.prefix and (parts := missing_verbatim(item.text, result.parts[0].text))
+            if not item.prefix
+            and (copies := missing_verbatim(item.text, result.alternatives[0].text))
         }
         if not lost:
             return
         rests, copied = zip(*[extract_verbatim(inputs[index].text) for index in lost], strict=True)
         encoded = self.tokenizer.encode_source(rests)
         shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
-        parts_by_index = dict(self._search(shorter, n_best, self.decoding))
-        retried = [SearchResult(parts_by_index[index]) for index in range(len(shorter))]
+        alternatives = dict(self._search(shorter, n_best, self.decoding))
+        retried = [SearchResult(alternatives[index]) for index in range(len(shorter))]
         self._retry_loops(shorter, retried, n_best)
-        written = [part for result in retried for part in result.parts]
+        written = [part for result in retried for part in result.alternatives]
         links = iter(align_words(written, self.engine, self.tokenizer))
-        for index, rest, parts, result in zip(lost, rests, copied, retried, strict=True):
+        for index, rest, copies, result in zip(lost, rests, copied, retried, strict=True):
             repaired = list[TranslatedPart]()
-            for part in result.parts:
+            for part in result.alternatives:
                 map_position = map_positions(next(links), rest, part.text)
-                repaired.append(replace(part, text=reinsert(part.text, parts, map_position)))
-            best, first = repaired[0], results[index].parts[0]
+                repaired.append(replace(part, text=reinsert(part.text, copies, map_position)))
+            best, first = repaired[0], results[index].alternatives[0]
             lacks_less = len(missing_verbatim(inputs[index].text, best.text)) < len(lost[index])
-            has_words = bool(result.parts[0].text.strip())
+            has_words = bool(result.alternatives[0].text.strip())
             if lacks_less and has_words and _retry_sort_key(best)[:2] >= _retry_sort_key(first)[:2]:
                 results[index] = SearchResult(repaired, result.repeated, tuple(lost[index]))
 

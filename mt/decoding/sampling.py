@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig
-from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
+from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, History
 from mt.decoding.engine import Hypothesis
 from mt.decoding.search import StepModel, apply_constraints, extend, sum_dtype
 from mt.special_ids import EOS
@@ -40,9 +40,9 @@ def sample(
     whatever the settings.
     """
 
-    def choose(logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
-        step = prefixes.tokens.shape[1]
-        return draw(logits, uniforms[prefixes.sentences, step], decoding, constraints, prefixes)
+    def choose(logits: Tensor, history: History) -> tuple[Tensor, Tensor]:
+        step = history.tokens.shape[1]
+        return draw(logits, uniforms[history.sentences, step], decoding, constraints, history)
 
     return extend(model, limits, choose)
 
@@ -52,14 +52,14 @@ def draw(
     uniforms: Tensor,
     decoding: DecodingConfig,
     constraints: Constraints,
-    prefixes: Prefixes,
+    history: History,
 ) -> tuple[Tensor, Tensor]:
     """Return the tokens [R] drawn by uniform numbers [R], and their log-probabilities.
 
     They are drawn from the `top_k` most probable tokens (Fan et al. 2018, section 5.1), and of
     these from the fewest with a probability of `top_p` (Holtzman et al. 2020, equation 2).
     """
-    logits, normaliser = apply_constraints(logits, constraints, prefixes)
+    logits, normaliser = apply_constraints(logits, constraints, history)
     count = min(decoding.top_k or logits.shape[1], logits.shape[1] - EOS)
     best = logits[:, EOS:].topk(count, dim=1)
     values = best.values.to(sum_dtype(logits.device))

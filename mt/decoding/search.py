@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt.decoding.constraints import NEVER, NO_CONSTRAINTS, Constraints, Prefixes
+from mt.decoding.constraints import NEVER, NO_CONSTRAINTS, Constraints, History
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
 from mt.errors import DivergedError
 from mt.model.device import device_traits
@@ -64,15 +64,15 @@ def greedy(
     is the log-probability.
     """
 
-    def best(logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
+    def best(logits: Tensor, history: History) -> tuple[Tensor, Tensor]:
         # Two candidates, as in `beam` with one row, so that ties are broken alike.
-        candidates = best_candidates(logits, 2, constraints, prefixes)
+        candidates = best_candidates(logits, 2, constraints, history)
         return candidates.ids[:, 0], candidates.log_probs[:, 0]
 
     return extend(model, limits, best)
 
 
-Choose = Callable[[Tensor, Prefixes], tuple[Tensor, Tensor]]
+Choose = Callable[[Tensor, History], tuple[Tensor, Tensor]]
 """Map logits [R V] to each row's next token [R] and its log-probability [R]."""
 
 
@@ -87,7 +87,7 @@ def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]
     tokens = torch.empty(count, 0, dtype=torch.int64, device=device)
     while live.count:
         logits = model.step(last_ids)
-        last_ids, added = choose(logits, Prefixes(sentences, tokens))
+        last_ids, added = choose(logits, History(sentences, tokens))
         log_probs = log_probs + added
         tokens = torch.cat((tokens, last_ids[:, None]), dim=1)
         ends = last_ids == EOS
@@ -244,7 +244,7 @@ def beam(
         logits = model.step(beams.last_ids.flatten())
         # At most `beam` tokens of one row can live on, and EOS may be among the candidates.
         count = settings.beam + 1
-        candidates = best_candidates(logits, count, constraints, beams.prefixes())
+        candidates = best_candidates(logits, count, constraints, beams.history())
         stay, moved = beams.advance(candidates)
         if stay is not None and beams.live.count:
             model.keep(stay)
@@ -288,12 +288,12 @@ class _Beams:
         self.best_has_ended = torch.zeros(sentences, dtype=torch.bool, device=device)
         self.found = _Found(sentences)
 
-    def prefixes(self) -> Prefixes | None:
+    def history(self) -> History | None:
         """Return the tokens of all rows; None where no constraint depends on them."""
         if self.sentences is None:
             return None
         rows = self.tokens.shape[1]
-        return Prefixes(self.sentences.repeat_interleave(rows), self.tokens.flatten(0, 1))
+        return History(self.sentences.repeat_interleave(rows), self.tokens.flatten(0, 1))
 
     def advance(self, candidates: Candidates) -> tuple[Tensor | None, bool]:
         """Append one token to each row, and end sentences.
@@ -425,7 +425,7 @@ def best_candidates(
     logits: Tensor,
     count: int,
     constraints: Constraints = NO_CONSTRAINTS,
-    prefixes: Prefixes | None = None,
+    history: History | None = None,
 ) -> Candidates:
     """Return the `count` most probable next tokens of each row of `logits` [R V].
 
@@ -434,7 +434,7 @@ def best_candidates(
     tokens also keep their share and have the log-probability -inf.
     """
     assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special tokens"
-    logits, normaliser = apply_constraints(logits, constraints, prefixes)
+    logits, normaliser = apply_constraints(logits, constraints, history)
     # PAD, UNK and BOS precede EOS. Subtracting the normaliser after the choice avoids a second
     # [R V] tensor.
     values, places = largest(logits[:, EOS:], min(count, logits.shape[1] - EOS))
@@ -448,7 +448,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
 
 
 def apply_constraints(
-    logits: Tensor, constraints: Constraints, prefixes: Prefixes | None
+    logits: Tensor, constraints: Constraints, history: History | None
 ) -> tuple[Tensor, Tensor]:
     """Return constrained fp32 logits [R V] and the normaliser [R 1] of the unconstrained ones."""
     logits = logits.float()
@@ -457,8 +457,8 @@ def apply_constraints(
     parts = [some.logsumexp(dim=1, keepdim=True) for some in torch.split(logits, rows)]
     normaliser = torch.cat(parts)
     if not constraints.is_empty:
-        assert prefixes is not None, "constraints depend on the tokens so far"
-        constraints.apply(logits, normaliser, prefixes)
+        assert history is not None, "constraints depend on the tokens so far"
+        constraints.apply(logits, normaliser, history)
     return logits, normaliser
 
 

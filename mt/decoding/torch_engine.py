@@ -153,7 +153,7 @@ class TorchEngine(ExplainingEngine):
             replace(best, ids=best.ids[: len(prefix)], finished=False)
             for (best, *_), prefix in zip(lists, prefixes, strict=True)
         ]
-        added = [math.fsum(hypothesis.log_probs) for hypothesis in self.explain(sources, forced)]
+        added = [math.fsum(details.log_probs) for details in self.explain(sources, forced)]
         return [
             [
                 replace(hypothesis, log_prob=hypothesis.log_prob + log_prob)

@@ -310,7 +310,7 @@ class Translator:
         # The best combinations of one translation of each part, by the sum of their scores.
         choices: list[tuple[TranslatedPart, ...]] = [()]
         for result in results:
-            longer = [(*choice, part) for choice in choices for part in result.parts]
+            longer = [(*choice, part) for choice in choices for part in result.alternatives]
             if len(longer) > 1:
                 longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
             choices = longer[:n_best]
@@ -353,10 +353,10 @@ class Translator:
         """Return the first status that applies to a line, and the notes on all that is found."""
         if not line.text.strip():
             return "empty", ()
-        bests = [result.parts[0].hypothesis for result in results]
+        bests = [result.alternatives[0].hypothesis for result in results]
         is_same = text.strip() == line.text.strip() and any(map(str.isalpha, text))
         repeated = [result for result in results if result.repeated]
-        loops = any(is_loop(result.parts[0]) for result in repeated)
+        loops = any(is_loop(result.alternatives[0]) for result in repeated)
         untranslated = list[str]()
         if self.calibration and not is_same:
             untranslated = self.calibration.find_untranslated(line.line, text)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mt.config import DecodingConfig
-from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
+from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, History
 from mt.decoding.sampling import draw, uniform_numbers
 from mt.special_ids import EOS
 
@@ -18,7 +18,7 @@ def shares(settings: DecodingConfig, constraints: Constraints = NO_CONSTRAINTS) 
     """The share of [0, 1) that draws each token, to a thousandth."""
     numbers = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     logits = torch.tensor([PROBABILITIES]).log().repeat(1000, 1)
-    prefixes = Prefixes(
+    prefixes = History(
         torch.zeros(1000, dtype=torch.int64), torch.empty(1000, 0, dtype=torch.int64)
     )
     ids, log_probs = draw(logits, numbers, settings, constraints, prefixes)
