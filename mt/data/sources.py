@@ -45,7 +45,7 @@ from mt.data.corpus_files import (
     warn_of_long,
     warn_once,
 )
-from mt.data.formats import READERS, UnitPairs, join_lines
+from mt.data.exchange_formats import READERS, UnitPairs, join_lines
 from mt.data.pairs import (
     ColumnSource,
     FileSource,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
 
-from mt.data.formats import PO_ESCAPES, PoMessage, read_messages
+from mt.data.exchange_formats import PO_ESCAPES, PoMessage, read_messages
 from mt.data.placeholders import describe_changes, find_syntax
 from mt.documents.inline import ICU, embed, has_branches
 from mt.documents.segments import Group, Item, Options, Replacement

@@ -13,7 +13,7 @@ from functools import partial
 from html import unescape
 from itertools import accumulate
 
-from mt.data.formats import TEXT_TAG, is_break
+from mt.data.exchange_formats import TEXT_TAG, is_break
 from mt.data.placeholders import GENERAL, Syntax
 from mt.documents.html import (
     BLOCK,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mt.data.formats import (
+from mt.data.exchange_formats import (
     NATIVE_CODES,
     TMX_UNITS,
     XLIFF_UNITS,

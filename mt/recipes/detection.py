@@ -25,8 +25,8 @@ from mt.config.data import (
     XliffSource,
 )
 from mt.data.corpus_files import COMPRESSED, LineReader, require_unpacked
+from mt.data.exchange_formats import READERS
 from mt.data.filters import is_blank, is_metadata, language_of
-from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import TsvPairs, column_role, list_fields, open_source
 from mt.doctor.check import are_swapped

@@ -12,7 +12,7 @@ from typing import get_args
 import polib
 import pytest
 
-from mt.data.formats import READERS as CORPUS_READERS
+from mt.data.exchange_formats import READERS as CORPUS_READERS
 from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
 from mt.documents.segments import Format, Options, Replacement, count_untranslated
 from mt.errors import DataError, UserError
