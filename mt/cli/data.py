@@ -87,7 +87,7 @@ def clean(
 
 
 def _describe_cleaning(cleaned: "CleanedFiles") -> str:
-    counts = {f"removed by `{name}`": count for name, count in cleaned.taken.items()}
+    counts = {f"removed by `{name}`": count for name, count in cleaned.removed.items()}
     counts["pairs kept"] = cleaned.left
     rows = [("pairs read", f"{cleaned.total:,}", "")]
     rows += [(name, f"{n:,}", f"{n / cleaned.total:.3%}") for name, n in counts.items()]

@@ -261,7 +261,7 @@ class JudgedPair:
 
     original: SentencePair
     pair: SentencePair
-    taken_by: str | None
+    removed_by: str | None
     """Key of the filter, or None for a pair that remains."""
 
 
@@ -367,24 +367,24 @@ class Cleaning:
         filters = self.make_filters()
         for pair in pairs:
             changed = self.changed(pair)
-            taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
-            yield JudgedPair(pair, changed, taken_by)
+            removed_by = next((name for name, takes in filters.items() if takes(changed)), None)
+            yield JudgedPair(pair, changed, removed_by)
 
     def clean(
-        self, pairs: Iterable[SentencePair], taken: Counter[str] | None = None
+        self, pairs: Iterable[SentencePair], removed: Counter[str] | None = None
     ) -> Iterator[SentencePair]:
         """Stream the remaining pairs of a corpus from the first.
 
-        `taken` counts removed pairs by filter.
+        `removed` counts the other ones by filter.
         """
         if not self.is_on:
             yield from pairs
             return
         for judged in self.judge(pairs):
-            if judged.taken_by is None:
+            if judged.removed_by is None:
                 yield judged.pair
-            elif taken is not None:
-                taken[judged.taken_by] += 1
+            elif removed is not None:
+                removed[judged.removed_by] += 1
 
     def changed(self, pair: SentencePair) -> SentencePair:
         """Return a pair with the configured changes of its text."""

@@ -372,7 +372,7 @@ class HeldOutSplit:
         """Return the pairs of lowest rank that the cleaning leaves, in the order of their ranks."""
         ranks = sorted(self.lowest)[: self.most]
         judgements = self.cleaning.judge(self.lowest[rank] for rank in ranks)
-        pairs = [judged.pair for judged in judgements if judged.taken_by is None]
+        pairs = [judged.pair for judged in judgements if judged.removed_by is None]
         return [pair for pair in pairs if not has_empty_side(pair.source, pair.target)]
 
 
@@ -388,7 +388,7 @@ class CleanedFiles:
     """Remaining pairs."""
     changed: int
     """Remaining pairs that a change of text has altered."""
-    taken: dict[str, int]
+    removed: dict[str, int]
     """Removed pairs by filter, in their order, zeros included."""
 
 
@@ -419,10 +419,10 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
             names = [f"{name}.{language}" for language in corpus.direction]
             names.append("removed.tsv" if corpus.key == "train" else f"{name}.removed.tsv")
             total = changed = 0
-            taken = dict.fromkeys(corpus.cleaning.make_filters(), 0)
+            removed = dict.fromkeys(corpus.cleaning.make_filters(), 0)
             judgements = corpus.cleaning.judge(corpus.pairs())
             with ExitStack() as stack:
-                sources, targets, removed = (
+                sources, targets, listing = (
                     stack.enter_context(
                         (temporary / name).open("w", encoding="utf-8", newline="\n")
                     )
@@ -431,20 +431,20 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
                 bar = tqdm(judgements, "cleaning", unit=" pairs", unit_scale=True, disable=None)
                 for judged in bar:
                     total += 1
-                    if judged.taken_by is None:
+                    if judged.removed_by is None:
                         changed += judged.pair != judged.original
                         sources.write(f"{judged.pair.source}\n")
                         targets.write(f"{judged.pair.target}\n")
                         continue
-                    taken[judged.taken_by] += 1
+                    removed[judged.removed_by] += 1
                     texts = (text.replace("\t", " ") for text in astuple(judged.original))
-                    removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
-            left = total - sum(taken.values())
+                    listing.write("\t".join([str(total), judged.removed_by, *texts]) + "\n")
+            left = total - sum(removed.values())
             if not left:
                 raise DataError(
                     f"{corpus.source.description}: the cleaning leaves no pair of {total:,}"
                 )
             files = tuple(folder / name for name in names)
-            cleaned.append(CleanedFiles(corpus.key, files, total, left, changed, taken))
+            cleaned.append(CleanedFiles(corpus.key, files, total, left, changed, removed))
         put_in_place(temporary, folder, is_new=True)
     return tuple(cleaned)

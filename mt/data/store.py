@@ -28,7 +28,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
 from mt.files import name_errors, replace_file
 
-_FORMAT = 2
+_FORMAT = 3
 """Part of a store's name; raised whenever the same corpus would be stored differently."""
 CHUNK_PAIRS = 8192
 """Part of the format: subword sampling draws chunk by chunk."""
@@ -99,7 +99,7 @@ class LeftOut:
     """Only white space on a side."""
     total: int
     """All pairs of the corpus, also those in the store."""
-    cleaned: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
     """Removed by `data.cleaning` and for held-out splits, by filter.
 
     `too_long` and `empty` are counted among the pairs that remain.
@@ -111,7 +111,7 @@ class LeftOut:
             self.too_long + other.too_long,
             self.empty + other.empty,
             self.total + other.total,
-            dict(Counter(self.cleaned) + Counter(other.cleaned)),
+            dict(Counter(self.removed) + Counter(other.removed)),
         )
 
 

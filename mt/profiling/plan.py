@@ -27,7 +27,7 @@ from mt.training.data import prepare, read_corpora
 from mt.training.distributed import World
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
-from mt.training.resolve import choose_length, choose_sizes, with_settings
+from mt.training.resolve import choose_length, choose_settings, with_settings
 from mt.training.resources import available_memory, estimate_memory, measure_speed
 from mt.training.run_folder import RunFolder
 from mt.training.setup import most_updates
@@ -221,7 +221,7 @@ def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, C
     assert corpora.scan is not None, "the corpora of a new run are scanned"
     corpus = measure_corpora(corpora.scan, config.data.max_tokens)
     measure = partial(measure_speed, world=world)
-    settings, _ = choose_sizes(config, corpus, world.device, measure)
+    settings, _ = choose_settings(config, corpus, world.device, measure)
     sized = with_settings(config, settings)
     config = sized.changed(training=end_after(sized.training, updates))
     with ExitStack() as stack:

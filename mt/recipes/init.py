@@ -35,7 +35,7 @@ from mt.model.device import select_device
 from mt.recipes.detection import detect_corpora, detect_data
 from mt.training.automatic import Forecast, estimate_parameters, measure_corpora
 from mt.training.distributed import World
-from mt.training.resolve import Setting, Settings, choose_sizes, expect_updates, with_settings
+from mt.training.resolve import Setting, Settings, choose_settings, expect_updates, with_settings
 from mt.training.resources import measure_speed
 
 _MIN_PAIRS = 500
@@ -120,7 +120,7 @@ def write_new_config(request: Request) -> Path:
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
     measure = partial(measure_speed, world=World(device_name=training.device))
     corpus = measure_corpora(scan.corpora, data.max_tokens)
-    settings, forecast = choose_sizes(config, corpus, device, measure)
+    settings, forecast = choose_settings(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
     sized = with_settings(config, settings)
     validated = scan.overlaps["valid"][1] if valid else scan.held_out_pairs

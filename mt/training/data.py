@@ -213,7 +213,7 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         valid=read.splits["valid"].pairs,
     )
     folder.record_prepared(
-        tokenizer.fingerprint, {key: store.left_out.cleaned for key, store in data.parts.items()}
+        tokenizer.fingerprint, {key: store.left_out.removed for key, store in data.parts.items()}
     )
     return data
 

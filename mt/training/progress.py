@@ -240,7 +240,7 @@ def describe_data(
     names = [key.rpartition(".")[2] for key in corpus.parts]
     lines = []
     for name, part in zip(names, corpus.parts.values(), strict=True):
-        if removed := part.left_out.cleaned:
+        if removed := part.left_out.removed:
             of_part = f" of `{name}`" if len(names) > 1 else ""
             count = f"{sum(removed.values()):,} of {part.left_out.total:,} pairs{of_part}"
             filters = ", ".join(f"{pairs:,} by `{name}`" for name, pairs in removed.items())

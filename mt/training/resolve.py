@@ -3,7 +3,7 @@
 The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. They
 see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
-- `choose_sizes` chooses all settings of a new run but its length, before the data are prepared.
+- `choose_settings` chooses all settings of a new run but its length, before the data are prepared.
 - `choose_length` adds what only the encoded corpus and the time left can decide: the number of
   updates and what follows from it.
 - `mt.training.setup.resolve_for_device` completes the config for one session; a run may go on on
@@ -104,7 +104,7 @@ def _of_keys(settings: Settings, keys: Collection[str]) -> Settings:
     return {key: setting for key, setting in settings.items() if key in keys}
 
 
-def choose_sizes(
+def choose_settings(
     config: Config, corpus: CorpusStatistics, device: torch.device, measure: MeasureSpeed
 ) -> tuple[Settings, Forecast | None]:
     """Choose all settings of a new run but the length of the training.
@@ -475,7 +475,7 @@ def _choose_schedule(config: Config, updates: int | None, expected: int) -> Sett
     return settings
 
 
-def describe_sizes(config: Config, settings: Settings) -> Iterator[str]:
+def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
     """Yield a line for tokenizer and model if their main setting was chosen."""
     model = config.model
     if size := settings.get("tokenizer.vocabulary_size"):

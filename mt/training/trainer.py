@@ -21,7 +21,7 @@ from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event
-from mt.training.resolve import choose_length, choose_sizes, describe_sizes, with_settings
+from mt.training.resolve import choose_length, choose_settings, describe_settings, with_settings
 from mt.training.resources import join_measurements, measure_speed, warn_of_low_memory
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import (
@@ -84,9 +84,9 @@ def resolve_run(
         corpora = read_corpora(config)
         assert corpora.scan is not None, "the corpora of a new run are scanned"
         statistics = measure_corpora(corpora.scan, config.data.max_tokens)
-        sizes, _ = choose_sizes(config, statistics, world.device, measure)
+        sizes, _ = choose_settings(config, statistics, world.device, measure)
         sized = with_settings(config, sizes)
-        for line in describe_sizes(sized, sizes):
+        for line in describe_settings(sized, sizes):
             _logger.info("%s", line)
     else:
         sized = folder.resume_config(config)

@@ -42,7 +42,7 @@ def cleaning(data: DataConfig, **settings: Any) -> Cleaning:
 
 
 def taken(data: DataConfig, pairs: list[SentencePair], **settings: Any) -> list[str | None]:
-    return [judged.taken_by for judged in cleaning(data, **settings).judge(pairs)]
+    return [judged.removed_by for judged in cleaning(data, **settings).judge(pairs)]
 
 
 def test_tables_have_the_keys_of_the_config() -> None:
@@ -134,7 +134,7 @@ def test_texts_are_changed_before_filters_see_them(data: DataConfig) -> None:
     (judged,) = cleaning(data, **settings).judge([pair])
     assert judged.original is pair
     assert judged.pair == SentencePair("a b c", "x y")
-    assert judged.taken_by is None
+    assert judged.removed_by is None
     spaced = SentencePair("It  rains. ", "x")
     assert taken(data, [spaced], overlap="exact") == [None]
     assert taken(data, [spaced], overlap="exact", normalize_spaces=True) == ["overlap"]

@@ -15,7 +15,7 @@ from mt.config.loading import dump_config, load_config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.training.automatic import measure_corpora
-from mt.training.resolve import choose_length, choose_sizes, with_settings
+from mt.training.resolve import choose_length, choose_settings, with_settings
 from tests.factories import CPU, DIGITS, Program
 
 Refused = Callable[..., str]
@@ -174,7 +174,7 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
     )
     scan = scan_corpora(open_training_corpora(config.data))
     facts = measure_corpora(scan, config.data.max_tokens)
-    settings, _ = choose_sizes(config, facts, CPU, lambda *_: SPEED)
+    settings, _ = choose_settings(config, facts, CPU, lambda *_: SPEED)
     sized = with_settings(config, settings)
     monkeypatch.setattr(time, "perf_counter", lambda: 60.0)
     ends_at = config.training.budget_seconds or 0.0

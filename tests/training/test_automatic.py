@@ -23,7 +23,7 @@ from mt.training.automatic import (
     choose_update_tokens,
     make_forecast,
 )
-from mt.training.resolve import choose_length, choose_sizes, expect_updates, with_settings
+from mt.training.resolve import choose_length, choose_settings, expect_updates, with_settings
 from mt.training.setup import count_parameters
 
 TOKENS = 27
@@ -132,7 +132,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         )
         where = torch.device(device.kind)
         open_config = Config.model_validate(given)
-        sizes, forecast = choose_sizes(open_config, facts, where, measure)
+        sizes, forecast = choose_settings(open_config, facts, where, measure)
         before, sized = tuple(measured), with_settings(open_config, sizes)
         assert forecast is not None
         expected = expect_updates(sized.training, forecast, facts, 17)

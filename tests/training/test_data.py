@@ -129,7 +129,7 @@ def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> 
     assert [source for source, _ in texts(corpus)] == [*lines[:2], *lines[4:7], *lines[8:]]
     assert not any("Ã" in text for text in corpus.tokenizer.source.texts().values())
     removed = {"duplicates": 2, "mojibake": 1}
-    assert corpus.store.left_out.cleaned == removed
+    assert corpus.store.left_out.removed == removed
     assert corpus.store.left_out.total == len(lines)
     assert json.loads((tmp_path / "run/corpora.json").read_text())["cleaning"] == removed
     first, second, *_ = describe_data(

@@ -255,8 +255,8 @@ def test_cleaned_corpora_of_a_mixture_are_written_separately(halves: Path, tmp_p
     assert (first.key, second.key) == ("train.corpora.few", "train.corpora.many")
     assert [path.name for path in first.files] == ["few.en", "few.el", "few.removed.tsv"]
     assert [path.name for path in second.files] == ["many.en", "many.de", "many.removed.tsv"]
-    assert (first.total, first.taken) == (len(pairs), {"duplicates": len(pairs) // 2})
-    assert second.taken == {"duplicates": 0}
+    assert (first.total, first.removed) == (len(pairs), {"duplicates": len(pairs) // 2})
+    assert second.removed == {"duplicates": 0}
     lines = (folder / "few.el").read_text(encoding="utf-8").splitlines()
     assert lines == [pair.target for pair in few.source.pairs()]
     assert len((folder / "few.removed.tsv").read_text("utf-8").splitlines()) == len(pairs) // 2

@@ -18,7 +18,7 @@ from mt.data.splits import open_training_corpora, scan_corpora
 from mt.training import trainer
 from mt.training.automatic import COVERAGES, CorpusStatistics, measure_corpora
 from mt.training.data import ReadCorpora, prepare, read_corpora
-from mt.training.resolve import choose_length, choose_sizes, with_settings
+from mt.training.resolve import choose_length, choose_settings, with_settings
 from mt.training.run_folder import RunFolder
 from mt.training.setup import resolve_for_device
 from tests.factories import CPU, Program, journal, train_with
@@ -73,7 +73,7 @@ def sized(config: Config, device: torch.device = CPU) -> Config:
     """Return a config with its sizes, chosen from a scan of its training corpora."""
     scan = scan_corpora(open_training_corpora(config.data))
     corpus = measure_corpora(scan, config.data.max_tokens)
-    settings, _ = choose_sizes(config, corpus, device, a_thousand_tokens)
+    settings, _ = choose_settings(config, corpus, device, a_thousand_tokens)
     return with_settings(config, settings)
 
 
@@ -98,11 +98,11 @@ def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path) -> Non
     assert sorted(open_keys(open_config)) == sorted(GIVEN)
     scan = scan_corpora(open_training_corpora(open_config.data))
     corpus = measure_corpora(scan, open_config.data.max_tokens)
-    chosen, _ = choose_sizes(open_config, corpus, CPU, a_thousand_tokens)
+    chosen, _ = choose_settings(open_config, corpus, CPU, a_thousand_tokens)
     for key, value in GIVEN.items():
         section, name = key.split(".")
         fixed = config(tmp_path, **{section: {name: value}})
-        settings, _ = choose_sizes(fixed, corpus, CPU, a_thousand_tokens)
+        settings, _ = choose_settings(fixed, corpus, CPU, a_thousand_tokens)
         assert key not in settings
         assert getattr(getattr(with_settings(fixed, settings), section), name) == value
         assert chosen.get(key) is None or chosen[key].value != value
@@ -194,7 +194,7 @@ def test_more_time_never_makes_a_smaller_model_or_update(
     chosen = []
     for times in (1, 2, 20):
         given = config(Path(), training={"budget": f"{times * seconds:.0f}s"})
-        settings, _ = choose_sizes(given, facts, CPU, lambda *_: tokens)
+        settings, _ = choose_settings(given, facts, CPU, lambda *_: tokens)
         applied = with_settings(given, settings)  # raises for settings that contradict each other
         layout = "joint" if same_script else "separate"
         assert applied.tokenizer.vocabulary == layout
