@@ -287,21 +287,21 @@ _BATCH_ROWS = 4096
 _LONGEST_REASON = 300
 
 
-class _UnfitRecordError(Exception):
+class UnfitRecordError(Exception):
     """Reason to reject a record; the reader adds the place."""
 
 
 def _check_text(value: object, field: str) -> str:
-    """Return a text; raise `_UnfitRecordError` unless it is one line of Unicode."""
+    """Return a text; raise `UnfitRecordError` unless it is one line of Unicode."""
     if not isinstance(value, str):
-        raise _UnfitRecordError(f"`{field}` is {type(value).__name__}, not text")
+        raise UnfitRecordError(f"`{field}` is {type(value).__name__}, not text")
     if "\n" in value:
-        raise _UnfitRecordError(f"`{field}` holds a newline, but a text must be one line")
+        raise UnfitRecordError(f"`{field}` holds a newline, but a text must be one line")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise _UnfitRecordError(f"`{field}` holds half a surrogate pair") from error
+            raise UnfitRecordError(f"`{field}` holds half a surrogate pair") from error
     return value
 
 
@@ -351,17 +351,17 @@ class JsonlPairs(FileSource):
         for line_number, line in enumerate(LineReader(self.path, long_line=""), 1):
             if not line or line.isspace():
                 continue
-            place = f"{self.path}: line {line_number}"
-            record = {path: value for path, value in parse_record(line, place) if "[]" not in path}
-            values = [record.get(field) for field in self.fields]
-            if None in values:
-                reason = _describe_missing(self.fields[values.index(None)], [*record])
-                incomplete.add(f"line {line_number}: {reason}")
-                continue
             try:
+                record = dict(parse_record(line))
+                values = [None if "[]" in field else record.get(field) for field in self.fields]
+                if None in values:
+                    paths = [path for path in record if "[]" not in path]
+                    reason = _describe_missing(self.fields[values.index(None)], paths)
+                    incomplete.add(f"line {line_number}: {reason}")
+                    continue
                 pair = SentencePair(*map(_check_text, values, self.fields))
-            except _UnfitRecordError as error:
-                raise DataError(f"{place}: {error}") from error
+            except UnfitRecordError as error:
+                raise DataError(f"{self.path}: line {line_number}: {error}") from error
             incomplete.add(None)
             yield pair
         incomplete.report()
@@ -370,40 +370,42 @@ class JsonlPairs(FileSource):
         """Return the fields of the first record, nested ones with dots."""
         read = LineReader(self.path, long_line="")
         first = next((line for line in read if line and not line.isspace()), "{}")
-        fields = parse_record(first, f"{self.path}: the first record")
-        return [path for path, _ in fields if "[]" not in path]
+        try:
+            return [path for path, _ in parse_record(first) if "[]" not in path]
+        except UnfitRecordError as error:
+            raise DataError(f"{self.path}: the first record: {error}") from error
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=tuple)
 
 
-def parse_record(line: str, place: str) -> list[tuple[str, object]]:
+def parse_record(line: str) -> list[tuple[str, object]]:
     """Return the path and value of each field of a JSON object, in order.
 
     In the path of a nested field, names are joined by dots, and `[]` stands for the elements of a
-    list. Raises DataError with the place for another text.
+    list. Raises UnfitRecordError for another text.
     """
-
     fields: list[tuple[str, object]] = []
-
-    def add_fields(path: str, value: object) -> None:
-        if isinstance(value, tuple):  # pairs of an object
-            for name, inner in value:
-                add_fields(f"{path}.{name}", inner)
-        elif isinstance(value, list):
-            for inner in value:
-                add_fields(f"{path}[]", inner)
-        else:
-            fields.append((path[1:], value))
-
     try:
         record = _JSON.decode(line)
-        add_fields("", record)
+        if not isinstance(record, tuple):
+            raise UnfitRecordError("not a JSON object")
+        _add_fields(fields, "", record)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON ({error})") from error
-    if not isinstance(record, tuple):
-        raise DataError(f"{place}: not a JSON object")
+        raise UnfitRecordError(f"not JSON ({error})") from error
     return fields
+
+
+def _add_fields(
+    fields: list[tuple[str, object]], prefix: str, pairs: Iterable[tuple[str, object]]
+) -> None:
+    for name, value in pairs:
+        if isinstance(value, tuple):  # pairs of an object
+            _add_fields(fields, f"{prefix}{name}.", value)
+        elif isinstance(value, list):
+            _add_fields(fields, f"{prefix}{name}", [("[]", element) for element in value])
+        else:
+            fields.append((prefix + name, value))
 
 
 @dataclass(frozen=True)
@@ -465,7 +467,7 @@ class DatasetPairs(ColumnSource):
         for row, value in enumerate(values, start=rows_before + 1):
             try:
                 text = None if value is None else _check_text(value, field)
-            except _UnfitRecordError as error:
+            except UnfitRecordError as error:
                 raise DataError(f"{self.name}: row {row}: {error}") from error
             if text and len(text) > LONGEST_LINE:
                 long_rows.append(row)

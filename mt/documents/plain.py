@@ -9,7 +9,14 @@ from itertools import accumulate, chain
 from operator import methodcaller
 
 from mt.data.sentences import split_sentences
-from mt.data.sources import CELLS, are_quoted, join_quoted, parse_record, usual_width
+from mt.data.sources import (
+    CELLS,
+    UnfitRecordError,
+    are_quoted,
+    join_quoted,
+    parse_record,
+    usual_width,
+)
 from mt.documents.html import add_characters, escape_text, find_foreign
 from mt.documents.inline import embed
 from mt.documents.segments import (
@@ -96,7 +103,10 @@ def read_jsonl(source: str, options: Options) -> Iterator[Item]:
     for line_number, (start, line) in enumerate(read_lines(source, "\n"), start=1):
         if not line.strip():
             continue
-        values = parse_record(line, f"{options.name}: line {line_number}")
+        try:
+            values = parse_record(line)
+        except UnfitRecordError as error:
+            raise DataError(f"{options.name}: line {line_number}: {error}") from error
         if not names:
             names = [*dict.fromkeys(path for path, value in values if isinstance(value, str))]
         if field is None:

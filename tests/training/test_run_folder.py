@@ -65,7 +65,7 @@ def test_other_changes_are_refused_and_named(tmp_path: Path) -> None:
     [
         ({"beam": 9, "length_penalty": 1.0, "search": "sample", "top_k": 3}, True),
         ({"engine": "torch", "batch_size": 3, "precision": "fp32", "repair": "off"}, True),
-        ({"mbr": "chrf", "temperature": 0.5, "seed": 4}, True),
+        ({"search": "sample", "mbr": "chrf", "temperature": 0.5, "seed": 4}, True),
         ({"no_repeat_ngram": 3}, False),
         ({"max_length_extra": 20}, False),
         ({"max_length_ratio": 2.0}, False),

@@ -275,7 +275,11 @@ def test_run_keeps_its_bleu_tokenizer_where_the_files_of_the_machine_change(
         ({"greedy": 29.99, "beam": 30.2}, ["decoding.search=auto"], "beam"),
         ({"greedy": 31.0, "beam": 30.0}, ["decoding.search=auto"], "greedy"),
         ({"greedy": 0.0, "beam": 0.0}, ["decoding.search=auto"], "beam"),  # decides nothing
-        ({"greedy": 30.0}, ["decoding.search=auto", "decoding.mbr=chrf"], "beam"),
+        (
+            {"greedy": 30.0},
+            ["decoding.search=auto", "decoding.mbr=chrf", "decoding.beam=16"],
+            "beam",
+        ),
         ({"greedy": 30.0}, ["decoding.search=auto", "data.target_language=ja"], "beam"),
         ({"greedy": 30.0}, [], "beam"),
         ({"greedy": 30.0}, ["decoding.search=beam"], "beam"),
