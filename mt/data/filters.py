@@ -10,6 +10,8 @@ import hashlib
 import json
 import re
 import unicodedata
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from ftfy.badness import is_bad
 
 from mt.config.data import CleaningConfig, Direction
@@ -45,6 +48,7 @@ _METADATA = re.compile(r"\d|[@/\\_=]|\w\.\w")
 _LONGEST_CODE = len("zho_Hant-TW")
 _LOST = "\ufffd", "锟斤拷"
 """U+FFFD, and two of them read as GBK."""
+_FEWEST_SORTED = 50_000
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """Control characters other than tab, and two line ends."""
 _MARKUP = re.compile(
@@ -255,6 +259,27 @@ def hash_pair(pair: SentencePair) -> tuple[int, int]:
     return hash_text(normalized(pair.source)), hash_text(normalized(pair.target))
 
 
+class SeenHashes:
+    """Set of 64-bit hashes, most of them in a sorted array: a set takes 106 bytes for each."""
+
+    def __init__(self) -> None:
+        self._sorted, self._new = array("Q"), set[int]()
+
+    def add(self, hashed: int) -> bool:
+        """Add a hash; return True if it is new."""
+        place = bisect_left(self._sorted, hashed)
+        is_sorted = place < len(self._sorted) and self._sorted[place] == hashed
+        if is_sorted or hashed in self._new:
+            return False
+        self._new.add(hashed)
+        if len(self._new) > max(_FEWEST_SORTED, len(self._sorted) // 4):
+            new = np.fromiter(self._new, np.uint64, len(self._new))
+            merged = np.concatenate((np.frombuffer(self._sorted, np.uint64), new))
+            merged.sort()
+            self._sorted, self._new = array("Q", merged.tobytes()), set()
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
     """Cleaned pair, and the filter that removes it."""
@@ -292,18 +317,13 @@ class Cleaning:
         part = DUPLICATES[settings.duplicates or "pair"]
         fewest, most = settings.min_characters or 0, settings.max_characters or 0
         ratio = settings.max_length_ratio or 0
-        seen = set[int]()
+        seen = SeenHashes()
 
         def on_a_side(check: Callable[[str], bool]) -> Filter:
             return lambda pair: check(pair.source) or check(pair.target)
 
         def by_language(check: Callable[[str, str], bool]) -> Filter:
             return lambda pair: check(pair.source, source) or check(pair.target, target)
-
-        def is_repeated(pair: SentencePair) -> bool:
-            before = len(seen)
-            seen.add(hash_text(part(pair)))
-            return len(seen) == before
 
         filters: dict[str, Filter] = {
             "held_out": lambda pair: not self.held_out_texts.isdisjoint(hash_pair(pair)),
@@ -321,7 +341,7 @@ class Cleaning:
             "language": by_language(in_other_language),
             "overlap": on_a_side(lambda text: hash_text(form(text)) in self.split_texts),
             # Last, so that of several equal pairs one passes all other filters.
-            "duplicates": is_repeated,
+            "duplicates": lambda pair: not seen.add(hash_text(part(pair))),
         }
         in_use = settings.model_dump() | dict.fromkeys(settings.broken_text, True)
         in_use["held_out"] = self.held_out

@@ -264,9 +264,10 @@ def are_quoted(lines: Iterable[str]) -> bool:
         characters += len(row)
         if characters > _JUDGED_CHARACTERS and len(row) <= _LONGEST_ROW:
             break
-        cells = CELLS.findall(row.rstrip("\r\n"))
+        text = row.rstrip("\r\n")
+        cells = CELLS.findall(text)
         width = width or len(cells)
-        if "\t".join(cells) != row.rstrip("\r\n") or len(cells) != width:
+        if "\t".join(cells) != text or len(cells) != width:
             return False
         if any("\t" in cell and "\n" in cell for cell in cells):
             return False

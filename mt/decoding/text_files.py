@@ -141,7 +141,7 @@ def run_file_shard(
     shard: Shard,
     load: Callable[[], ProduceWindows],
 ) -> Result | None:
-    """Process a shard of the lines of a file, in windows of so many; log the finished files.
+    """Process a shard of a file, in windows of `window` lines; log the finished files.
 
     The record lies beside the first output. See `run_shard`.
     """

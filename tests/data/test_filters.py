@@ -1,3 +1,4 @@
+import random
 import typing
 from collections import Counter
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import Any
 import pytest
 
 from mt.config.data import CleaningConfig, DataConfig, TextSource
-from mt.data.filters import DUPLICATES, OVERLAP, Cleaning
+from mt.data.filters import DUPLICATES, OVERLAP, Cleaning, SeenHashes
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
 
@@ -171,3 +172,11 @@ def test_fingerprint_depends_on_all_inputs(data: DataConfig, tmp_path: Path) -> 
         assert fingerprint(data, broken_text=["mojibake"]) == before[0]
         assert fingerprint(data, overlap="exact") not in before
         before.append(fingerprint(data, overlap="exact"))
+
+
+def test_seen_hashes_are_those_of_a_set() -> None:
+    draw, seen, expected = random.Random(1), SeenHashes(), set[int]()
+    few = [draw.randrange(1 << 64) for _ in range(90_000)]
+    for hashed in (0, (1 << 64) - 1, *draw.choices(few, k=200_000)):
+        assert seen.add(hashed) == (hashed not in expected)
+        expected.add(hashed)
