@@ -1,5 +1,6 @@
 """Entry point of the program `mt`, also run as `python -m mt`."""
 
+import faulthandler
 import io
 import logging
 import sys
@@ -13,6 +14,8 @@ def main() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Translations are UTF-8 in any locale; file names keep their bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+    if sys.__stderr__:  # names the signal that ends a crashed program, with the place in the code
+        faulthandler.enable(sys.__stderr__, all_threads=False)
     # Logs go to stderr; of other packages, only warnings.
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("mt").setLevel(logging.INFO)

@@ -22,7 +22,7 @@ from mt.decoding.engine import (
     length_limit,
     plan_batches,
 )
-from mt.errors import RunError, UserError, listed
+from mt.errors import UserError, listed
 from mt.runs import EXPORTED_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -88,11 +88,12 @@ class CTranslate2Engine(ExplainingEngine):
         positions: int,
         threads: int | None = None,
     ) -> None:
-        """Load the model on a device, which is auto, cuda or cpu.
+        """Load the model on a device, which is auto, cuda or cpu, and try it.
 
         `positions` is the longest sequence that it supports, including EOS.
         `threads` batches run in parallel, one core each, which is faster than all cores for one
         batch. The default is `OMP_NUM_THREADS`, or else the number of cores of this process.
+        Raises UserError if CTranslate2 cannot use the device, the model or the processor.
         """
         import ctranslate2
 
@@ -116,9 +117,11 @@ class CTranslate2Engine(ExplainingEngine):
                 intra_threads=1,
                 max_queued_batches=-1,
             )
+            # The first translation chooses the kernels; EOS alone needs none.
+            self.translator.translate_batch(self._as_source([[UNK, EOS]]), max_decoding_length=1)
         except (RuntimeError, ValueError) as error:
             model = folder / EXPORTED_MODEL
-            raise RunError(f"{model}: CTranslate2 cannot load it ({error})") from error
+            raise UserError(f"{model}: CTranslate2 cannot use it here ({error})") from error
 
     def iterate_n_best(
         self,

@@ -112,8 +112,9 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
 
     An export needs no torch. For a run it is the engine that `decoding.engine` names; `auto` is
     CTranslate2 on a CPU where a valid export of the weights lies in the run, and else an engine
-    that advises one. With `decoding.quantization` it is the export in that quantization. Raises
-    RunError for missing or damaged files, UserError for an unavailable device or engine.
+    that advises one; an export that CTranslate2 cannot use here is a warning. With
+    `decoding.quantization` it is the export in that quantization. Raises RunError for missing or
+    damaged files, UserError for an unavailable device or engine.
     """
     decoding, record = stored.config.decoding, stored.record
     quantization, command = decoding.quantization, f"mt export {stored.path} --to ctranslate2"
@@ -155,11 +156,16 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
     try:
         fast_device = "cpu" if decoding.engine == "auto" else device
         fast = _open_export(stored, export_folder(stored.path), fast_device, record)
-    except UserError as error:
+    except RunError as error:
         if decoding.engine == "ctranslate2":
             raise UserError(f"{stored.path}: {error}; `{command}` writes an export") from None
         speed = "an export decodes 1.4 to 1.9 times as fast on this CPU"
         return load_torch(advice=f"{error}; {speed}: {command}")
+    except UserError as error:
+        if decoding.engine == "ctranslate2":
+            raise
+        _logger.warning("%s; translating with PyTorch, which is slower", error)
+        return load_torch()
     return CombinedEngine(fast, load_torch)
 
 

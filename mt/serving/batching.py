@@ -19,6 +19,8 @@ from mt.serving.requests import Metrics
 
 MORE_SECONDS = 0.003
 """Time that an incomplete batch waits for lines of other requests."""
+TRIAL = "a"
+"""Line that shows if an engine works; one without words is not translated."""
 STOPPED = 503, "the server is being stopped"
 FAILED = 500, "the request could not be translated; see the server's log"
 _logger = logging.getLogger(__name__)
@@ -85,6 +87,8 @@ class Batcher:
         self._requests: deque[_PendingRequest] = deque()
         self._changed = threading.Condition()
         self._stopped = False
+        self.is_failing = False
+        """True if the last translation has failed."""
         # A daemon, so that a second Ctrl-C does not wait for the current batch.
         self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
 
@@ -178,15 +182,17 @@ class Batcher:
             options = batch[0][0].options
             translate = self.translator.stream
             translations = [*translate(lines, n_best=options.n_best, glossary=options.glossary)]
+            self.metrics.count_batch(self.translator.tokenizer, translations)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:
                     self._translate([alone])
                 return
             _logger.exception("a request could not be translated")
+            self.is_failing = True
             _fail(batch[0][0], FAILED)
             return
-        self.metrics.count_batch(self.translator.tokenizer, translations)
+        self.is_failing = False
         remaining = iter(translations)
         results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
         # Requests without links do not wait for those of others.

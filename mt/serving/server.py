@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mt.data.glossary import read_terms
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.serving.batching import Batcher
+from mt.serving.batching import TRIAL, Batcher
 from mt.serving.requests import Access, Limits, Metrics
 from mt.serving.service import build_app
 
@@ -55,6 +55,7 @@ def serve_run(
     with _bind(address) as listener:
         translator = load(run)
         translator.use_terms(terms)
+        translator.translate([TRIAL])  # an engine that cannot work here is an error before requests
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", address.host)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -27,7 +27,7 @@ from mt.decoding.translator import Status
 from mt.documents.segments import TranslatedLine, format_untranslated
 from mt.errors import DataError, did_you_mean
 from mt.serving import libretranslate as libre
-from mt.serving.batching import Batcher, LineAnswer, LineOptions
+from mt.serving.batching import TRIAL, Batcher, LineAnswer, LineOptions
 from mt.serving.requests import (
     CLIENT_GONE,
     Access,
@@ -149,9 +149,16 @@ def build_app(
     page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
 
     async def health() -> JSONResponse:
-        """Return the status of the server, the model, its limits, and if it needs an API key."""
+        """Return the status of the server, the model, its limits, and if it needs an API key.
+
+        After a failed translation the engine is tried, and the status is `failing` if it fails.
+        """
+        if batcher.is_failing:
+            with suppress(HTTPException):
+                await asyncio.wrap_future(batcher.submit([TRIAL]))
+        status = "failing" if batcher.is_failing else "ok"
         about = {
-            "status": "ok" if batcher.working else "stopped",
+            "status": status if batcher.working else "stopped",
             "model": name,
             "source": batcher.translator.direction.source,
             "target": batcher.translator.direction.target,
@@ -160,7 +167,7 @@ def build_app(
             "bytes": limits.body_bytes,
             "api_key": bool(access.keys),
         }
-        return JSONResponse(about, 200 if batcher.working else 503)
+        return JSONResponse(about, 200 if about["status"] == "ok" else 503)
 
     async def counters() -> Response:
         """Return the counters in the text format of Prometheus."""

@@ -88,6 +88,15 @@ def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
     assert of_torch.startswith("run in PyTorch: ")
 
 
+@pytest.mark.slow  # starts a server
+def test_serving(script: Script, finished_run: Path) -> None:
+    module = script.load("serving")
+    script.patch.setattr(module, "MOST_GROWTH", 1.0)  # the first requests load PyTorch
+    assert not module.main([str(finished_run), "--requests", "40", "--clients", "4"])
+    *_, last, _ = script.capsys.readouterr().out.splitlines()
+    assert last.split()[::5] == ["40", "0"]
+
+
 PROGRAM = """\
 import json, os, shutil, sys
 from pathlib import Path

@@ -1,7 +1,10 @@
 """Choice of the engine of a run, and searches in CTranslate2 and PyTorch by one engine."""
 
 import json
+import os
+import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from importlib import util
 from pathlib import Path
@@ -16,7 +19,7 @@ from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.runs import EXPORT_FOLDER
 from tests.decoding.test_ctranslate2_engine import sources
-from tests.factories import Program
+from tests.factories import Program, run_process
 
 LINES = ["one two three", "", "four 17", "five six seven eight nine", "two two", "six"]
 
@@ -198,6 +201,17 @@ def test_an_export_that_does_not_stand_for_the_run_is_not_used(
     assert not in_ctranslate2
     with pytest.raises(UserError, match=message):
         load(run, "ctranslate2")
+
+
+def test_export_that_the_processor_cannot_run(run: Path) -> None:
+    code = """import sys; from mt import Translator; from mt.errors import UserError
+print(type(Translator.load(sys.argv[1], device="cpu").engine).__name__)
+try: Translator.load(sys.argv[1], overrides=["decoding.engine=ctranslate2"], device="cpu")
+except UserError as error: print(error)"""
+    environment = {**os.environ, "CT2_FORCE_CPU_ISA": "an abacus"}
+    engine, error = run_process(sys.executable, "-c", code, run, env=environment).splitlines()
+    assert engine == "TorchEngine"
+    assert re.search(r"model\.bin: .* an abacus", error)
 
 
 def test_engine_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,6 +284,20 @@ def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     assert set(described["paths"]) == paths
 
 
+def test_health_is_that_of_the_engine(
+    serve: Serve, backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve(backwards())
+    assert client.post({"texts": ["bell"]})[0] == 500
+    assert client.request("GET", "/health")[0].status == 200, "other texts are translated"
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "n_best_ids", lambda *_, **__: 1 // 0)
+        assert client.post({"texts": ["ab"]})[0] == 500
+        response, body = client.request("GET", "/health")
+        assert (response.status, json.loads(body)["status"]) == (503, "failing")
+    assert client.request("GET", "/health")[0].status == 200, "without another request"
+
+
 def test_page_loads_nothing_from_elsewhere(serve: Serve, backwards: Build) -> None:
     response, page = serve(backwards()).request("GET", "/")
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
