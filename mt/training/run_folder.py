@@ -244,8 +244,7 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     """Yield the folder of a run, new or to be resumed, locked against a second training.
 
     Raises RunError for a folder with other content, and explains where the folder disappears
-    meanwhile. After an error before the first update a folder that is new is deleted; one that has
-    no lock file gets none by an error.
+    meanwhile. A folder that is new is deleted after an error before the first update.
     """
     folder = RunFolder(path, is_new=not path.exists())
     if path.exists() and not path.is_dir():
@@ -273,9 +272,7 @@ def open_run(path: Path) -> Iterator[RunFolder]:
             raise RunError(f"{path}: {reason}")
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
-    lock = path / ".lock"
-    had_lock = lock.exists()
-    with lock_file(lock, busy=busy):
+    with lock_file(path / ".lock", busy=busy):
         try:
             yield folder
         except (OSError, UserError) as error:
@@ -286,9 +283,6 @@ def open_run(path: Path) -> Iterator[RunFolder]:
                 ) from None
             if folder.is_new and not folder.metrics.exists():
                 shutil.rmtree(path, ignore_errors=True)
-            elif not had_lock:
-                with suppress(OSError):
-                    lock.unlink()
             raise
 
 

@@ -102,6 +102,7 @@ def test_new_folder_is_complete(
 def test_training_does_not_overwrite_it(run: Path, tmp_path: Path, program: Program) -> None:
     output = tmp_path / "mean"
     assert program("average", run, "--output", output)[0] == 0
+    (output / ".lock").touch()
     before = contents(output)
     longer = ["--set", "training.max_updates=50"]
     status, _, err = program("train", output / "config.yaml", "--run", output, *longer)
