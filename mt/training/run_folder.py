@@ -155,8 +155,9 @@ class RunFolder:
             raise RunError(f"{error}; train a new run with --run") from None
 
     def _add_to_record(self, entries: Mapping[str, object]) -> None:
-        if entries:
-            write_json(self.corpora, {**self._record(), **entries})
+        before = self._record()
+        if (record := {**before, **entries}) != before:
+            write_json(self.corpora, record)
 
     def begin(self, config: Config) -> None:
         """Write the config, and delete what was prepared for a run that has no checkpoint yet.

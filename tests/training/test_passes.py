@@ -183,11 +183,11 @@ def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
     table: TranslationTable,
 ) -> None:
     model, batch = transformer(decoder_layers=2), collate(examples())
-    guided = GuidedPass(model, 0.1, 0.5, table)
+    guided = GuidedPass(model, 0.1, 0.5, lambda: table)
     whole = gradients(guided, batch)
     torch.testing.assert_close(gradients(guided, *batch.halves()), whole)
     plain = gradients(TrainingPass(model, 0.1), batch)
-    off = gradients(GuidedPass(model, 0.1, 0.0, table), batch)
+    off = gradients(GuidedPass(model, 0.1, 0.0, lambda: table), batch)
     torch.testing.assert_close(off, plain)
     assert any(not torch.allclose(one, other) for one, other in zip(whole, plain, strict=True))
     sums, expected = guided(batch), TrainingPass(model, 0.1)(batch)
@@ -202,7 +202,7 @@ def test_attention_learns_the_alignment(table: TranslationTable) -> None:
 
     def agreement(weight: float) -> float:
         made = learner(transformer(decoder_layers=2, d_model=32))
-        made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, table))
+        made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, lambda: table))
         for _ in range(60):
             train_step(made, [batch], 0.01)
         found = [Hypothesis(tuple(e.target[:-1].tolist()), 0, 0, finished=True) for e in pairs]
@@ -221,7 +221,10 @@ def test_attention_learns_the_alignment(table: TranslationTable) -> None:
 
 def test_weight_falls_to_0_and_the_pass_is_then_the_plain_one(table: TranslationTable) -> None:
     model, batch = transformer(decoder_layers=2), collate(examples())
-    falling, constant = GuidedPass(model, 0.1, 0.5, table, 8), GuidedPass(model, 0.1, 0.5, table)
+    falling, constant = (
+        GuidedPass(model, 0.1, 0.5, lambda: table, 8),
+        GuidedPass(model, 0.1, 0.5, lambda: table),
+    )
     for update, weight in ((1, 0.4375), (4, 0.25), (8, 0.0), (9, 0.0)):
         for each in (falling, constant):
             begin_update(each, update)
