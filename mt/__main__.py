@@ -3,6 +3,7 @@
 import faulthandler
 import io
 import logging
+import os
 import sys
 
 from mt.cli.app import run_command_line
@@ -11,6 +12,12 @@ from mt.errors import run_reporting_errors
 
 def main() -> int:
     """Run the command line and return the exit status: 0, 1 for a failed check, 2 for an error."""
+    # The number of a closed stream would go to the next file that is opened. As in GNU's tools,
+    # results that cannot be written are an error, lost logs are none.
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, flags)
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Translations are UTF-8 in any locale; file names keep their bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")

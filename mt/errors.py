@@ -142,7 +142,7 @@ _ENDING = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _USER_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.ENXIO, errno.EMFILE, errno.EIO, errno.ESTALE),
+    *(errno.ENXIO, errno.EMFILE, errno.EIO, errno.ESTALE, errno.EBADF),
 }
 """Disk, permission and path errors that the user can fix."""
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,15 +44,11 @@ def name_errors(path: Path, *, instead_of: Path | None = None) -> Iterator[None]
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; on exit, sync it and rename it to `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with name_errors(path, instead_of=temporary):
-            yield temporary
-            sync(temporary)
-            temporary.replace(path)
-            sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _reserve_aside(path) as temporary:
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -61,16 +58,61 @@ def open_aside(path: Path) -> Iterator[Path]:
     It is next to the end of a link. An OSError in the block names `path` instead of the folder.
     """
     real = resolved(path)
-    folder = real.with_name(f".{real.name}.{os.getpid()}")
-    # Left by a killed process: in a container, the next one has the same number.
-    shutil.rmtree(folder, ignore_errors=True)
-    with name_errors(path, instead_of=folder):
-        folder.mkdir(parents=True)
+    real.parent.mkdir(parents=True, exist_ok=True)
+    with _reserve_aside(real, shown=path) as folder:
+        folder.mkdir()
+        yield folder
+
+
+_ASIDE, _LOCK = ".mt-aside", ".lock"
+"""Suffix of the temporary folders, and the file in each that its process keeps locked."""
+
+
+@contextmanager
+def _reserve_aside(path: Path, *, shown: Path | None = None) -> Iterator[Path]:
+    """Yield a path of the same name in a locked folder next to `path`, deleted on exit.
+
+    An OSError in the block names `shown`, by default `path`.
+    """
+    delete_abandoned(path.parent)
+    with name_errors(shown or path, instead_of=path.parent):
+        aside = Path(tempfile.mkdtemp(_ASIDE, f".{path.name}.", path.parent))
     try:
-        with name_errors(path, instead_of=folder):
-            yield folder
+        with name_errors(shown or path, instead_of=aside), lock_file(aside / "lock") as is_locked:
+            if is_locked:  # only now, a folder with an unlocked file is abandoned
+                (aside / "lock").rename(aside / _LOCK)
+            yield aside / path.name
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def delete_abandoned(folder: Path) -> None:
+    """Delete what killed processes have left of `replace_file` and `open_aside` in a folder.
+
+    The kernel releases the locks of a killed process; without file locks, nothing is deleted.
+    """
+    for path in folder.glob(f".*{_ASIDE}/{_LOCK}"):
+        with (
+            suppress(OSError, UserError),
+            lock_file(path, busy=UserError(f"{path}: is in use")) as is_locked,
+        ):
+            if is_locked:
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def make_cache_folder(folder: Path) -> Path:
+    """Create a folder of the cache and return it; raise UserError if nothing can be written there.
+
+    The message has the variable MT_CACHE.
+    """
+    reason = "no permission to write there"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+    raise UserError(f"{folder}: is in the cache, {reason}; set MT_CACHE to another folder")
 
 
 @contextmanager
@@ -81,7 +123,9 @@ def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[bool]:
     are then not excluded.
     """
     is_locked = True
-    with path.open("a") as file:
+    with name_errors(path.parent, instead_of=path):
+        file = path.open("a")
+    with file:
         try:
             import fcntl
 
@@ -106,7 +150,7 @@ def put_in_place(folder: Path, output: Path, *, is_new: bool = False) -> None:
             sync(path)
     sync_folder(folder)
     if output.exists() and not is_new:
-        former = output.with_name(f".{output.name}.{os.getpid()}.former")
+        former = folder.with_name(f"{folder.name}.former")
         output.rename(former)
         folder.rename(output)
         shutil.rmtree(former)

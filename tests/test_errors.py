@@ -1,10 +1,13 @@
 """Reports of user errors, bugs, interruptions and closed streams."""
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
+from mt import __version__
 from mt.errors import DataError, UserError, did_you_mean, install_hint, run_reporting_errors
 
 
@@ -35,12 +38,28 @@ def test_error_has_a_status_and_at_most_one_line(
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), AssertionError(), OSError(errno.EBADF, "x"), SystemExit(143)]
+    "error", [ValueError("x"), AssertionError(), OSError(errno.EINVAL, "x"), SystemExit(143)]
 )
 def test_bug_and_system_exit_propagate(error: BaseException) -> None:
     with pytest.raises(type(error)) as raised:
         run_reporting_errors(raising(error))
     assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("closed", "expected"),
+    [
+        ("<&- >&-", (2, "", "error: output: Bad file descriptor\n")),
+        ("2>&-", (0, f"mt {__version__}\n", "")),
+        (">&- 2>&-", (2, "", "")),
+    ],
+)
+def test_results_that_a_closed_stream_loses_are_an_error(
+    closed: str, expected: tuple[int, str, str]
+) -> None:
+    command = ["sh", "-c", f'"$0" -m mt --version {closed}', sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == expected
 
 
 def test_nearest_choice_is_suggested() -> None:

@@ -2,12 +2,15 @@
 
 import errno
 import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mt.errors import UserError
-from mt.files import check_outputs, open_aside, put_in_place
+from mt.files import check_outputs, open_aside, put_in_place, write_text
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def test_a_link_stays_and_its_end_is_replaced(is_there: bool, tmp_path: Path) ->
     (end if is_there else end.parent).mkdir(parents=True)
     link.symlink_to(end)
     with open_aside(link) as aside:
-        assert aside.parent == end.parent
+        assert aside.parent.parent == end.parent
         (aside / "new").touch()
         put_in_place(aside, link)
     assert link.readlink() == end
@@ -70,12 +73,34 @@ def test_a_link_stays_and_its_end_is_replaced(is_there: bool, tmp_path: Path) ->
     assert [*end.parent.iterdir()] == [end]
 
 
-def test_a_folder_of_a_killed_process_is_not_in_the_way(tmp_path: Path) -> None:
-    left = tmp_path / f".output.{os.getpid()}"
-    left.mkdir()
-    (left / "old").touch()
-    with open_aside(tmp_path / "output") as aside:
-        assert not [*aside.iterdir()]
+WRITER = """
+import sys
+from functools import partial
+from pathlib import Path
+from mt.files import open_aside, replace_file
+with replace_file(Path(sys.argv[1])) as file, open_aside(Path(sys.argv[2])) as folder:
+    file.touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_files_of_killed_processes_are_deleted_those_of_living_ones_stay(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "file"), str(tmp_path / "folder")]
+    start = partial(subprocess.Popen[str], command, stdin=-1, stdout=-1, text=True)
+    with start() as one, start() as other:
+        killed, living = (
+            Path(str(writer.stdout and writer.stdout.readline()).strip()) for writer in (one, other)
+        )
+        theirs = tmp_path / ".folder.x.mt-aside"  # another process begins to write
+        theirs.mkdir()
+        one.kill()
+        one.wait()
+        write_text(tmp_path / "another", "")
+        assert not killed.parent.exists() and living.parent.exists()
+        assert len([*tmp_path.iterdir()]) == 4
+        other.communicate("")
+    assert {path.name for path in tmp_path.iterdir()} == {"another", "file", theirs.name}
 
 
 def test_outputs_replace_no_input_and_each_other_neither(

@@ -89,8 +89,8 @@ def train(
     run = run or default_run(config)
     summary = train_model(loaded, run)
     if summary:  # rank 0 alone
-        typer.echo(summary)
         export_and_calibrate(run, loaded)
+        typer.echo(summary)  # last: the reader of a pipe may have gone
         choices = [
             f"decoding.{key}={next(iter(known))}" for key, known in loaded.tags_to_choose().items()
         ]

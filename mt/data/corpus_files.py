@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from mt.config.data import CorpusSource, Direction
 from mt.errors import DataError, UserError, install_hint
-from mt.files import replace_file, require_regular_file
+from mt.files import make_cache_folder, replace_file, require_regular_file
 
 _CONVERT = "convert the file first, for example with `iconv -f %s -t UTF-8`"
 CHUNK_BYTES = LONGEST_LINE = 1 << 20
@@ -295,7 +295,7 @@ def download(url: str) -> Path:
     copy = folder / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{name}"
     if copy.exists():
         return copy
-    folder.mkdir(parents=True, exist_ok=True)
+    make_cache_folder(folder)
     with replace_file(copy) as part, part.open("wb") as file:
         try:
             with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:

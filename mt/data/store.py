@@ -26,7 +26,7 @@ from mt.data.filters import Cleaning, has_empty_side
 from mt.data.pairs import Checksums, PairSource
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
-from mt.files import name_errors, replace_file
+from mt.files import make_cache_folder, name_errors, replace_file
 
 _FORMAT = 3
 """Part of a store's name; raised whenever the same corpus would be stored differently."""
@@ -235,7 +235,7 @@ def open_store(path: Path) -> PairStore | None:
 
 def write_store(path: Path, chunks: Iterable[Chunk]) -> None:
     """Write a store chunk by chunk; the file appears when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_cache_folder(path.parent)
     left_out = LeftOut(too_long=0, empty=0, total=0)
     with (
         replace_file(path) as temporary,

@@ -22,7 +22,7 @@ from mt.data.augmentation import Augmentation
 from mt.data.store import Chunk, PairStore, Rows, concatenate, join_stores, open_store, write_store
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
 from mt.errors import ConfigError
-from mt.files import lock_file
+from mt.files import lock_file, make_cache_folder
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -65,13 +65,9 @@ def sample_epoch(
     `is_cancelled` returns True.
     """
     path = find_epoch_file(store, sampling, epoch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock_file(path.parent / ".lock") as is_locked:
+    with lock_file(make_cache_folder(path.parent) / ".lock"):
         if drawn := open_store(path):
             return drawn
-        # Without a lock, another rank may be writing one.
-        for unfinished in path.parent.glob(f".{path.name}.*") if is_locked else ():
-            unfinished.unlink()
         sides = (tokenizer.source, sampling.source), (tokenizer.target, sampling.target)
         source, target = (BpeDropout(vocabulary, dropout) for vocabulary, dropout in sides)
 

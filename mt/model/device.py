@@ -5,6 +5,7 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -105,6 +106,16 @@ def compute_in_halves(
             raise
     # Outside the handler, because the traceback keeps tensors in memory.
     return [result for half in halve(batch) for result in compute_in_halves(compute, half, halve)]
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that the system can still give; None where it is unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        return 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
 
 
 def keep_freed_memory() -> None:

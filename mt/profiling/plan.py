@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mt.config import Config, TrainingConfig
 from mt.data.batches import SOURCE, TARGET, PaddingEfficiency
 from mt.errors import RunError
-from mt.model.device import keep_freed_memory, select_device
+from mt.model.device import available_memory, keep_freed_memory, select_device
 from mt.special_ids import EOS
 from mt.training.automatic import measure_corpora
 from mt.training.data import prepare, read_corpora
@@ -28,7 +28,7 @@ from mt.training.distributed import World
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
 from mt.training.resolve import choose_length, choose_settings, with_settings
-from mt.training.resources import available_memory, estimate_memory, measure_speed
+from mt.training.resources import estimate_memory, measure_speed
 from mt.training.run_folder import RunFolder
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
@@ -132,6 +132,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             lengths=heavy,
             vocabularies=data.vocabularies,
             trains_embeddings=trainer.config.learns_tokens,
+            corpus=lengths,
         )
         if device.type == "cpu":
             memory = estimate(trainer.training)

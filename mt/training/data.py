@@ -29,11 +29,13 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, copied_layout, provide_tokenizer
 from mt.doctor.check import CorpusWatch, check_split
 from mt.errors import ConfigError
+from mt.model.device import available_memory
 from mt.runs import LineStatistics, check_finished
+from mt.training.distributed import World
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
-from mt.training.translation_table import TranslationTable, learn_table
+from mt.training.translation_table import TranslationTable, learn_table, learning_bytes
 
 _SAMPLED_LINES = 200_000
 """Training sources that give the shape of lines."""
@@ -94,7 +96,20 @@ class TrainingData:
     @cached_property
     def translation_table(self) -> TranslationTable:
         """Table of token translations, for guided alignment, initial embeddings and terms."""
+        needed, available = learning_bytes(self.store.lengths), available_memory()
+        if available is not None and needed > available:
+            _logger.warning(
+                "warning: learning the table of token translations takes about %.2f GiB of memory, "
+                "and %.2f GiB are available: `training.guided_alignment: 0` needs no table",
+                needed / 2**30,
+                available / 2**30,
+            )
         return replace(learn_table(self.store), term_ids=self.tokenizer.term_ids)
+
+    def share_table(self, world: World) -> None:
+        """Learn the translation table on rank 0 unless it has it, and copy it to all ranks."""
+        table = self.translation_table if world.is_main else None
+        vars(self)["translation_table"] = world.broadcast(table)  # as `cached_property` does
 
     @property
     def vocabularies(self) -> tuple[int, int]:

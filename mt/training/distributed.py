@@ -8,7 +8,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -29,6 +29,10 @@ TIMEOUT = timedelta(minutes=10)
 """For the collectives of an update, and for the connection at the start."""
 PATIENCE = timedelta(days=7)
 """For ranks that wait until rank 0 has prepared the corpus or validated."""
+_STORE_TIMEOUT = timedelta(seconds=10)
+"""For the error of another rank, after the connection has broken."""
+_ERROR_KEY = "mt/error"
+"""Key of torchrun's store at which a rank that ends by an error leaves it for the others."""
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -188,7 +192,7 @@ def connect_ranks(device_name: str) -> Iterator[World]:
 
     `device_name` is the value of `training.device`; `World.device` is chosen at its first use.
     UserErrors name the rank. Where a collective fails, the first rank of each host raises a
-    UserError, and the others exit.
+    UserError, with the error by which another rank has ended, and the others exit.
     """
     rank, size, local_rank = (
         int(os.environ.get(name, default))
@@ -219,11 +223,19 @@ def connect_ranks(device_name: str) -> Iterator[World]:
             patient = dist.new_group(backend="gloo", timeout=PATIENCE)
             yield World(rank, size, local_rank, device_name, dist.group.WORLD, patient)
             dist.destroy_process_group()
+        except (UserError, OSError) as error:
+            store.set(_ERROR_KEY, f"rank {rank} on host {platform.node()}: {error}")
+            raise
         except RuntimeError as error:
             if not isinstance(error, dist.DistError) and "gloo" not in str(error):
                 raise
             if local_rank:
                 raise SystemExit(EXIT_USER_ERROR) from None  # the first rank of this host reports
+            store.set_timeout(_STORE_TIMEOUT)
+            with suppress(RuntimeError):  # its host may have gone
+                if store.check([_ERROR_KEY]):
+                    reason = store.get(_ERROR_KEY).decode()
+                    raise UserError(f"ended by an error of {reason}") from None
             raise UserError(
                 f"a rank has failed or cannot be reached ({_first_line(error)}); torchrun names "
                 "one that has failed, GLOO_SOCKET_IFNAME sets the network interface between hosts; "

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mt.config import TrainingConfig
 from mt.model.device import device_traits
+from mt.model.positional import Positional
 
 BETAS = (0.9, 0.98)
 EPSILON = 1e-9
@@ -26,14 +27,17 @@ def build_optimizer(
     """Return Adam with the paper's constants (Vaswani et al. 2017, section 5.3), or Adafactor.
 
     Adafactor (Shazeer and Stern 2018) keeps a row and a column for each matrix. Matrices, with the
-    embeddings, have decoupled weight decay (Loshchilov and Hutter 2019); biases and norms have
-    none. Frozen parameters take no optimizer state.
+    embeddings, have decoupled weight decay (Loshchilov and Hutter 2019); biases, norms and tables
+    of positions have none. Frozen parameters take no optimizer state.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [{"params": trainable}]
     if weight_decay:
-        matrices = [parameter for parameter in trainable if parameter.dim() > 1]
-        others = [parameter for parameter in trainable if parameter.dim() <= 1]
+        modules = [module for module in model.modules() if isinstance(module, Positional)]
+        spared = {table for module in modules for table in module.parameters()}
+        spared |= {parameter for parameter in trainable if parameter.dim() <= 1}
+        matrices = [parameter for parameter in trainable if parameter not in spared]
+        others = [parameter for parameter in trainable if parameter in spared]
         groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others}]
     # `train_step` sets the rate of each update.
     if name == "adafactor":

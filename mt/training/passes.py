@@ -3,9 +3,10 @@
 import os
 import shutil
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,16 @@ _LEAST_SECONDS = 1800.0
 """Budget, or else updates of a training that is compiled by default: it takes a minute or two."""
 _LEAST_CAPABILITY = (7, 0)
 """Of a GPU that Triton compiles for."""
+ProvideTable = Callable[[], TranslationTable]
+"""Returns the translation table of the training pairs."""
 
 
 def choose_training_pass(
-    model: Transformer, training: TrainingConfig, table: TranslationTable | None = None
+    model: Transformer, training: TrainingConfig, table: ProvideTable | None = None
 ) -> nn.Module:
     """Return the training pass of a config: R-Drop's, guided alignment's, or the plain one.
 
-    `table` is the one that guided alignment aligns with; without it, the pass is plain.
+    `table` returns the one that guided alignment aligns with; without it, the pass is plain.
     """
     smoothing = training.label_smoothing
     if training.r_drop:
@@ -223,7 +226,8 @@ class GuidedPass(nn.Module):
     attention to the aligned source token. It is the attention that `explain` reads, the mean over
     the heads of `Transformer.alignment_attention`; the paper trains one head. Each batch is aligned
     when it is trained on, so that nothing has to be stored. With `updates`, the weight falls
-    linearly to 0 at that update: attention learns sooner, and is free in the end.
+    linearly to 0 at that update: attention learns sooner, and is free in the end. From there on,
+    the table is not asked for.
     """
 
     def __init__(
@@ -231,7 +235,7 @@ class GuidedPass(nn.Module):
         model: Transformer,
         label_smoothing: float,
         weight: float,
-        table: TranslationTable,
+        table: ProvideTable,
         updates: int | None = None,
     ) -> None:
         super().__init__()
@@ -239,11 +243,16 @@ class GuidedPass(nn.Module):
         self.plain = TrainingPass(model, label_smoothing)
         self.weight = self.first_weight = weight
         self.updates = updates
-        device = model.output.weight.device
-        self.table = replace(
+        self.provide_table = table
+        self.attention = model.alignment_attention
+
+    @cached_property
+    def table(self) -> TranslationTable:
+        """Translation table on the device of the model."""
+        table, device = self.provide_table(), self.model.output.weight.device
+        return replace(
             table, keys=table.keys.to(device), probabilities=table.probabilities.to(device)
         )
-        self.attention = model.alignment_attention
 
     def begin(self, update: int) -> None:
         """Set the weight for an update, counted from 1."""

@@ -5,7 +5,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from mt.data.batches import (
 )
 from mt.data.store import Example
 from mt.errors import UserError
-from mt.model.device import DEVICE_TRAITS, device_traits
+from mt.model.device import DEVICE_TRAITS, available_memory, device_traits
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training.data import TrainingData
@@ -34,6 +33,7 @@ from mt.training.initial_weights import choose_weights
 from mt.training.loader import ADAM_MOMENTS, fit_size, heaviest
 from mt.training.setup import build_learner, new_model, resolve_for_device
 from mt.training.step import BatchTooLarge, TokenCounts, train_step
+from mt.training.translation_table import learning_bytes
 
 _BYTES_PER_NUMBER = 4
 _HEAP_FACTOR = 1.4
@@ -47,16 +47,6 @@ _LEAST_SHARE = 0.8
 _logger = logging.getLogger(__name__)
 
 
-def available_memory() -> int | None:
-    """Return the bytes of memory that the system can still give; None where it is unknown."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
-        return 1024 * int(fields["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError, IndexError):
-        return None
-
-
 def estimate_memory(
     shape: ModelConfig,
     training: TrainingConfig,
@@ -64,10 +54,12 @@ def estimate_memory(
     *,
     vocabularies: tuple[int, int],
     trains_embeddings: bool = False,
+    corpus: Lengths | None = None,
 ) -> int:
     """Estimate the bytes that training in fp32 on a CPU takes at most, beyond the program itself.
 
     `lengths` [B 2] are those of the heaviest batch. The tensors alone are counted to about a tenth.
+    `corpus` [N 2] are those of all pairs, from which the table of guided alignment is learned.
     """
     source, target = vocabularies
     with torch.device("meta"):
@@ -85,7 +77,10 @@ def estimate_memory(
     # At the end, the mean of the checkpoints takes the place of the weights once more.
     lasting = 2 * weights + moments + averages
     width = 2 if training.precision == "pure_bf16" else _BYTES_PER_NUMBER
-    return width * (lasting + int(_HEAP_FACTOR * update))
+    before = 0
+    if corpus is not None and training.guided_alignment:
+        before = learning_bytes(corpus)  # freed before the first update
+    return max(before, width * (lasting + int(_HEAP_FACTOR * update)))
 
 
 def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> int:

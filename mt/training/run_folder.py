@@ -20,7 +20,15 @@ from mt.config.decoding import NO_REPAIR
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
-from mt.files import hash_file, lock_file, read_json, validate_values, write_json, write_text
+from mt.files import (
+    delete_abandoned,
+    hash_file,
+    lock_file,
+    read_json,
+    validate_values,
+    write_json,
+    write_text,
+)
 from mt.runs import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -147,8 +155,9 @@ class RunFolder:
             raise RunError(f"{error}; train a new run with --run") from None
 
     def _add_to_record(self, entries: Mapping[str, object]) -> None:
-        if entries:
-            write_json(self.corpora, {**self._record(), **entries})
+        before = self._record()
+        if (record := {**before, **entries}) != before:
+            write_json(self.corpora, record)
 
     def begin(self, config: Config) -> None:
         """Write the config, and delete what was prepared for a run that has no checkpoint yet.
@@ -273,6 +282,7 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
     with lock_file(path / ".lock", busy=busy):
+        delete_abandoned(path)
         try:
             yield folder
         except (OSError, UserError) as error:

@@ -1,6 +1,7 @@
 """Start of a training session: the same config, data and weights on all ranks, and the learner."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,12 +30,17 @@ from mt.training.initial_weights import (
     translate_embeddings,
 )
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
-from mt.training.passes import choose_training_pass, compile_stacks, should_compile
+from mt.training.passes import (
+    ProvideTable,
+    begin_update,
+    choose_training_pass,
+    compile_stacks,
+    should_compile,
+)
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner
-from mt.training.translation_table import TranslationTable
 
 _CUDA_BATCH_TOKENS = 32_768
 """Padded tokens of a batch on CUDA, halved where they do not fit."""
@@ -123,7 +129,11 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     device = world.device
     model = new_model(config.model, data.vocabularies, device)
     training, tags, notes = config.training, config.reserved_tags, list[str]()
-    is_new = not folder.checkpoints.updates()
+    updates, guided_updates = folder.checkpoints.updates(), training.guided_alignment_updates
+    is_new, next_update = not updates, max(updates, default=0) + 1
+    is_guided = training.guided_alignment and next_update < (guided_updates or math.inf)
+    if is_guided or (is_new and training.init_embeddings == "translations") or config.data.terms:
+        data.share_table(world)
     if training.init_from is not None and is_new:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
         notes = load_initial_weights(model, run, training.init_tags, data.tokenizer)
@@ -132,11 +142,11 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
             translate_embeddings(model, data.translation_table)
         if training.init_sublayers == "zero":
             clear_sublayers(model)
-    table = data.translation_table if training.guided_alignment else None
-    learner = build_learner(config, model, device, table)
+    learner = build_learner(config, model, device, lambda: data.translation_table)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
     state = resumed or TrainState()
+    begin_update(learner.training_pass, state.update + 1)
     agree_on_start(world, data, learner, state)
     learner = distribute(learner, data, world)
     return Start(learner, state, resumed is not None, notes)
@@ -207,7 +217,7 @@ def build_learner(
     config: Config,
     model: Transformer,
     device: torch.device,
-    table: TranslationTable | None = None,
+    table: ProvideTable | None = None,
 ) -> Learner:
     """Return a learner for a model, after freezing and compiling it as configured.
 

@@ -1,17 +1,23 @@
 """Translation table: probabilities of token translations, and the alignments that they give."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mt.data.batches import Lengths
 from mt.data.store import PairStore
 from mt.special_ids import EOS, PAD
 
 _MOST_CELLS = 2**23
 """Pairs of a source and a target token in the sentences that a table is learned from."""
+_BLOCK_CELLS = 2**19
+"""Cells whose weights are in memory at once."""
+_BYTES_PER_CELL = 33
+"""Measured. Three arrays of 8-byte numbers are in memory while the cells are sorted."""
 _ITERATIONS = 5
 _NULL = PAD
 """Source token of target tokens without a counterpart, while the table is learned."""
@@ -79,28 +85,52 @@ class TranslationTable:
 
 
 def learn_table(store: PairStore) -> TranslationTable:
-    """Learn a table from an even sample of the pairs of a store, by EM from equal values."""
-    lengths = store.lengths.astype(np.int64)
-    step = max(1, -(-int((lengths[:, 0] * (lengths[:, 1] - 1)).sum()) // _MOST_CELLS))
-    # Source id, target id and number of the target token for each pair of tokens.
-    of_source, of_target, of_token, count = [], [], [], 0
-    for example in store.examples(range(0, len(store), step)):
-        source = np.concatenate(([_NULL], example.source[:-1])).astype(np.int64)
-        target = example.target[:-1].astype(np.int64)
-        of_source.append(np.tile(source, len(target)))
-        of_target.append(np.repeat(target, len(source)))
-        of_token.append(np.repeat(np.arange(count, count + len(target)), len(source)))
-        count += len(target)
-    tokens = np.concatenate(of_token)
-    pairs = np.concatenate(of_source) << 32 | np.concatenate(of_target)
-    keys, cells = np.unique(pairs, return_inverse=True)
-    source_of_key = keys >> 32
-    probabilities = np.ones(len(keys))
+    """Learn a table from an even sample of the pairs of a store, by EM from equal values.
+
+    A pair of tokens in the sentences is a cell. `learning_bytes` has the memory that this takes.
+    """
+    sizes = _count_cells(store.lengths)
+    step = max(1, -(-int(sizes.sum(dtype=np.int64)) // _MOST_CELLS))
+    sample = np.arange(0, len(store), step)
+    ends = np.cumsum(sizes[sample], dtype=np.int64)
+    blocks = np.split(sample, np.flatnonzero(np.diff(ends // _BLOCK_CELLS)) + 1)
+    pairs, end = np.empty(ends[-1], np.int64), 0
+    for example in chain.from_iterable(map(store.examples, blocks)):
+        source, target = example.source.astype(np.int64), example.target[:-1, None]
+        begin, end = end, end + len(source) * len(target)
+        rows = pairs[begin:end].reshape(len(target), len(source))
+        np.bitwise_or(np.append(_NULL, source[:-1]) << 32, target, out=rows)
+    order = np.argsort(pairs)
+    pairs = pairs[order]
+    is_new = np.append(True, pairs[1:] != pairs[:-1])
+    keys = pairs[is_new]
+    del pairs
+    cells = np.empty(len(order), np.int32)
+    cells[order] = np.cumsum(is_new, dtype=np.int32) - 1
+    del order, is_new
+    source_of_key, probabilities = keys >> 32, np.ones(len(keys))
     for _ in range(_ITERATIONS):
-        weights = probabilities[cells]
-        weights /= np.bincount(tokens, weights)[tokens]
-        counts = np.bincount(cells, weights)
+        counts, end = np.zeros(len(keys)), 0
+        for block in blocks:
+            source_sizes, target_sizes = store.lengths[block].T
+            widths = np.repeat(source_sizes, target_sizes - 1)
+            tokens = np.repeat(np.arange(len(widths)), widths)
+            begin, end = end, end + len(tokens)
+            of_block = cells[begin:end].astype(np.intp)
+            weights = probabilities[of_block]
+            weights /= np.bincount(tokens, weights)[tokens]
+            np.add.at(counts, of_block, weights)
         probabilities = counts / np.bincount(source_of_key, counts)[source_of_key]
     return TranslationTable(
         torch.from_numpy(keys), torch.from_numpy(probabilities.astype(np.float32))
     )
+
+
+def learning_bytes(lengths: Lengths) -> int:
+    """Return the bytes that `learn_table` takes at most for pairs with these lengths [N 2]."""
+    return _BYTES_PER_CELL * min(int(_count_cells(lengths).sum(dtype=np.int64)), _MOST_CELLS)
+
+
+def _count_cells(lengths: Lengths) -> Lengths:
+    """Return the cells of pairs [N]: EOS has no translation, the empty token stands for it."""
+    return lengths[:, 0] * (lengths[:, 1] - 1)

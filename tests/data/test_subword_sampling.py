@@ -228,8 +228,9 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
     caplog.set_level("INFO", logger="mt")
     monkeypatch.setattr(sampling_module, "SILENT_SECONDS", 0.05)
     path = find_epoch_file(plain, SAMPLING, 0)
-    path.parent.mkdir(parents=True)
-    (path.parent / ".0.arrow.999999").write_bytes(b"a killed process wrote half a store")
+    left = path.with_name(".0.arrow.a.mt-aside")  # by a killed process
+    left.mkdir(parents=True)
+    (left / ".lock").touch()
     with (path.parent / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         opening = ThreadPoolExecutor(1).submit(epochs.open, 0)
@@ -239,7 +240,7 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
     written = path.stat().st_ino
     assert ids(sample_epoch(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert path.stat().st_ino == written
-    assert not list(path.parent.glob(".0.arrow.*"))
+    assert not left.exists()
     path.write_bytes(path.read_bytes()[:-100])
     assert ids(sample_epoch(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert f"{path}: damaged" in caplog.text
@@ -252,8 +253,9 @@ def test_file_system_without_locks_draws_and_keeps_the_files_of_other_ranks(
     wanted = ids(sample_epoch(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0))
     path = find_epoch_file(plain, SAMPLING, 0)
     path.unlink()
-    other = path.with_name(".0.arrow.999999")
-    other.write_bytes(b"another rank writes this")
+    other = path.with_name(".0.arrow.a.mt-aside") / ".lock"  # of another rank
+    other.parent.mkdir()
+    other.touch()
 
     def refuse(*_: object) -> None:
         raise OSError(number, "no locks")
@@ -262,6 +264,7 @@ def test_file_system_without_locks_draws_and_keeps_the_files_of_other_ranks(
     assert ids(epochs.open(0)) == wanted
     assert other.exists()
     other.unlink()
+    other.parent.rmdir()
 
 
 def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:

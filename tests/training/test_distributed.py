@@ -94,8 +94,9 @@ def test_user_error_names_its_rank_and_every_host_reports(scenarios: Scenarios) 
     ranks = scenarios["user error"]
     assert {rank.status for rank in ranks.values()} == {2}
     assert ranks[1].errors == ["error: rank 1 on host a: lower the rate"]
-    assert re.match(FAILED.format(0, "a"), *ranks[0].errors)
-    assert re.match(FAILED.format(2, "b"), *ranks[2].errors)
+    reason = "ended by an error of rank 1 on host a: lower the rate"
+    assert ranks[0].errors == [f"error: rank 0 on host a: {reason}"]
+    assert ranks[2].errors == [f"error: rank 2 on host b: {reason}"]
     assert ranks[3].errors == []
 
 

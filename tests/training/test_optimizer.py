@@ -17,7 +17,7 @@ from mt.training.optimizer import (
     learning_rate,
     why_slow,
 )
-from tests.factories import CPU
+from tests.factories import CPU, transformer, unsettle
 
 FINITE, NOT_FINITE = torch.tensor(1.0), torch.tensor(float("nan"))
 
@@ -210,3 +210,18 @@ def test_weight_decay_takes_a_share_of_the_matrices_alone(
     ):
         share = 0.1 * 0.5 if before.dim() > 1 else 0.0
         torch.testing.assert_close(after, without - share * before)
+
+
+@pytest.mark.parametrize("positional", ["learned", "relative", "relative_bias"])
+def test_tables_of_positions_have_no_weight_decay(positional: str) -> None:
+    model = unsettle(transformer(positional=positional))
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer = build_optimizer(model, CPU, weight_decay=0.5)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    for name, weight in model.named_parameters():
+        is_spared = weight.dim() == 1 or "position" in name
+        torch.testing.assert_close(weight.data, before[name] * (1.0 if is_spared else 0.95))

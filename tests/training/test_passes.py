@@ -1,12 +1,13 @@
 """R-Drop's loss against its formula; guided alignment against loops over dicts."""
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -126,19 +127,25 @@ def table(tmp_path: Path) -> TranslationTable:
 
 def brown(pairs: list[Example]) -> dict[tuple[int, int], float]:
     """Return p(target token | source token) after five iterations of IBM Model 1."""
-    texts = [([PAD, *e.source[:-1].tolist()], e.target[:-1].tolist()) for e in pairs]
-    table: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
+    count = 1 + max(int(side.max()) for pair in pairs for side in (pair.source, pair.target))
+    count_tokens = partial(np.bincount, minlength=count)
+    source = np.stack([count_tokens([PAD, *pair.source[:-1]]) for pair in pairs])
+    target = np.stack([count_tokens(pair.target[:-1]) for pair in pairs])
+    table = np.ones((count, count))
     for _ in range(5):
-        counts: dict[tuple[int, int], float] = defaultdict(float)
-        totals: dict[int, float] = defaultdict(float)
-        for source, target in texts:
-            for t in target:
-                norm = sum(table[s, t] for s in source)
-                for s in source:
-                    counts[s, t] += table[s, t] / norm
-                    totals[s] += table[s, t] / norm
-        table = {key: count / totals[key[0]] for key, count in counts.items()}
-    return table
+        counts = table * (source.T @ (target / np.maximum(source @ table, 1e-9)))
+        table = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-9)
+    together = zip(*np.nonzero(source.T @ target), strict=True)
+    return {(int(s), int(t)): float(table[s, t]) for s, t in together}
+
+
+def test_table_of_long_sentences_is_that_of_the_formula(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    sides = np.append(random.integers(4, 12, (2, 3, 700), np.int32), np.full((2, 3, 1), EOS), 2)
+    pairs = [Example(n, *sides[:, n].astype(np.int32)) for n in range(3)]
+    table, expected = learn_table(stored(tmp_path, pairs)), brown(pairs)
+    torch.testing.assert_close(table.probabilities, torch.tensor([*expected.values()]))
+    assert [(key >> 32, key & 0xFFFFFFFF) for key in table.keys.tolist()] == [*expected]
 
 
 def test_table_and_alignment_are_those_of_the_formula(table: TranslationTable) -> None:
@@ -183,11 +190,11 @@ def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
     table: TranslationTable,
 ) -> None:
     model, batch = transformer(decoder_layers=2), collate(examples())
-    guided = GuidedPass(model, 0.1, 0.5, table)
+    guided = GuidedPass(model, 0.1, 0.5, lambda: table)
     whole = gradients(guided, batch)
     torch.testing.assert_close(gradients(guided, *batch.halves()), whole)
     plain = gradients(TrainingPass(model, 0.1), batch)
-    off = gradients(GuidedPass(model, 0.1, 0.0, table), batch)
+    off = gradients(GuidedPass(model, 0.1, 0.0, lambda: table), batch)
     torch.testing.assert_close(off, plain)
     assert any(not torch.allclose(one, other) for one, other in zip(whole, plain, strict=True))
     sums, expected = guided(batch), TrainingPass(model, 0.1)(batch)
@@ -202,7 +209,7 @@ def test_attention_learns_the_alignment(table: TranslationTable) -> None:
 
     def agreement(weight: float) -> float:
         made = learner(transformer(decoder_layers=2, d_model=32))
-        made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, table))
+        made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, lambda: table))
         for _ in range(60):
             train_step(made, [batch], 0.01)
         found = [Hypothesis(tuple(e.target[:-1].tolist()), 0, 0, finished=True) for e in pairs]
@@ -221,7 +228,10 @@ def test_attention_learns_the_alignment(table: TranslationTable) -> None:
 
 def test_weight_falls_to_0_and_the_pass_is_then_the_plain_one(table: TranslationTable) -> None:
     model, batch = transformer(decoder_layers=2), collate(examples())
-    falling, constant = GuidedPass(model, 0.1, 0.5, table, 8), GuidedPass(model, 0.1, 0.5, table)
+    falling, constant = (
+        GuidedPass(model, 0.1, 0.5, lambda: table, 8),
+        GuidedPass(model, 0.1, 0.5, lambda: table),
+    )
     for update, weight in ((1, 0.4375), (4, 0.25), (8, 0.0), (9, 0.0)):
         for each in (falling, constant):
             begin_update(each, update)
@@ -229,6 +239,9 @@ def test_weight_falls_to_0_and_the_pass_is_then_the_plain_one(table: Translation
         sums = falling(batch)
         assert (sums.objective > sums.smoothed) == (weight > 0)
     begin_update(TrainingPass(model, 0.1), 1)  # has no weight
+    resumed = GuidedPass(model, 0.1, 0.5, lambda: pytest.fail("the table is learned"), 8)
+    begin_update(resumed, 8)
+    resumed(batch)
 
 
 def test_stopped_run_is_bit_for_bit_the_uninterrupted_one(
