@@ -21,6 +21,12 @@ _MOST = 16
 """Processes; more wait for the corpus to be read."""
 
 
+def count_processes() -> int:
+    """Return the number of processes that share work by default: one for each core, at most 16."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, _MOST)
+
+
 def map_blocks(
     work: Callable[[_Block], _Result],
     blocks: Iterable[_Block],
@@ -30,13 +36,10 @@ def map_blocks(
 ) -> Iterator[tuple[_Block, _Result]]:
     """Yield each block with the result of `work`, in order; it depends on the block alone.
 
-    After some seconds of work in this process, other ones share the rest: `processes`, by default
-    as many as cores. `work`, blocks and results are pickled. An error of `work` is raised here,
-    and UserError if a process was killed.
+    After some seconds of work in this process, `processes` share the rest. `work`, blocks and
+    results are pickled. An error of `work` is raised here, and UserError if a process was killed.
     """
-    if processes is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        processes = min(cores or 1, _MOST)
+    processes = count_processes() if processes is None else processes
     children, pending = list[subprocess.Popen[bytes]](), deque[_Block]()
 
     def receive(number: int) -> tuple[_Block, _Result]:
