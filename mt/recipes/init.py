@@ -7,6 +7,7 @@ written as explicit keys with their reasons.
 import logging
 import math
 import shlex
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,7 @@ from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 
@@ -194,24 +196,24 @@ def _scan(data: DataConfig) -> _Scan:
         replace(corpus, cleaning=replace(corpus.cleaning, held_out=()))
         for corpus in open_training_corpora(data)
     ]
-    seen = {corpus.key: set[int]() for corpus in corpora}
+    hashes = {corpus.key: array("Q") for corpus in corpora}
     most = max(2, MAX_CHECKED // _BLOCK_PAIRS)
     samples = {corpus.key: EvenSample[list[SentencePair]](most) for corpus in corpora}
 
     def watch(key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         while block := list(islice(pairs, _BLOCK_PAIRS)):
             samples[key].add([block])
-            seen[key].update(hash_text(DUPLICATES["pair"](pair)) for pair in block)
+            hashes[key].extend(hash_text(DUPLICATES["pair"](pair)) for pair in block)
             if wanted:
                 common.update(wanted.intersection(chain.from_iterable(map(normalize, block))))
             yield from block
 
-    scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in seen})
+    scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in hashes})
     every = max(1, math.ceil(sum(len(sample.items) for sample in samples.values()) / most))
     return _Scan(
         ", ".join(corpus.source.description for corpus in corpora),
         scan,
-        distinct=sum(map(len, seen.values())),
+        distinct=sum(len(np.unique(np.asarray(of_corpus))) for of_corpus in hashes.values()),
         overlaps={
             name: (sum(not common.isdisjoint(texts) for texts in pairs), len(pairs))
             for name, pairs in splits.items()
