@@ -14,10 +14,11 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ftfy.badness import is_bad
 from mt.config.data import CleaningConfig, Direction
 from mt.data.numbers import numbers_differ
 from mt.data.pairs import PairSource, SentencePair
+from mt.data.processes import map_blocks
 from mt.errors import DataError, install_hint
 from mt.languages import (
     base_language,
@@ -72,6 +74,9 @@ _UNLIKELY = 0.01
 """Probability of the expected language below which a text is in another one."""
 NO_LANGUAGE = "zxx"
 """Label of the identifier for text without words."""
+_BLOCK_PAIRS = 1000
+_DEPENDENT = ("held_out", "duplicates")
+"""Filters that judge a pair by others; which pairs are held out is known after the first pass."""
 _RULES = 2
 """Part of the fingerprint; raised whenever the same config would clean differently."""
 Filter = Callable[[SentencePair], bool]
@@ -304,6 +309,8 @@ class Cleaning:
     """Splits of the same corpora. Pairs with one of their texts, normalized, are removed."""
     splits: tuple[PairSource, ...] = ()
     """The other splits, for `overlap`."""
+    verdicts: bytes | None = field(default=None, compare=False, repr=False)
+    """Results of `judge_alone` for the whole corpus, if they are known from an earlier pass."""
 
     @property
     def is_on(self) -> bool:
@@ -379,28 +386,67 @@ class Cleaning:
                 texts |= {hash_text(form(pair.source)), hash_text(form(pair.target))}
         return texts - {hash_text("")}
 
-    def judge(self, pairs: Iterable[SentencePair]) -> Iterator[JudgedPair]:
+    def judge(
+        self, pairs: Iterable[SentencePair], verdicts: bytearray | None = None
+    ) -> Iterator[JudgedPair]:
         """Stream all pairs of a corpus from the first, each with the filter that removes it.
 
-        Raises `DataError` if a filter needs a package that is not installed.
+        Those of `judge_alone` run in all cores, and their results are added to `verdicts`. Raises
+        `DataError` if a filter needs a package that is not installed.
         """
         filters = self.make_filters()
-        for pair in pairs:
+        held_out, duplicates = (filters.pop(name, None) for name in _DEPENDENT)
+        names = [None, *filters]
+        judged: Iterable[tuple[SentencePair, int]] = zip(pairs, repeat(0), strict=False)
+        if self.verdicts is not None:  # a corpus with other pairs than before fails at its end
+            judged = zip(pairs, chain(self.verdicts, repeat(0)), strict=False)
+        elif filters:
+            judged = self._judge_blocks(pairs, verdicts)
+        for pair, verdict in judged:
             changed = self.changed(pair)
-            removed_by = next((name for name, takes in filters.items() if takes(changed)), None)
+            removed_by = names[verdict]
+            if held_out and held_out(changed):
+                removed_by = "held_out"
+            elif removed_by is None and duplicates and duplicates(changed):
+                removed_by = "duplicates"
             yield JudgedPair(pair, changed, removed_by)
 
+    def _judge_blocks(
+        self, pairs: Iterable[SentencePair], verdicts: bytearray | None
+    ) -> Iterator[tuple[SentencePair, int]]:
+        texts = ((pair.source, pair.target) for pair in pairs)  # pickled faster than pairs
+        blocks = iter(lambda: list(islice(texts, _BLOCK_PAIRS)), [])
+        for block, results in map_blocks(replace(self, held_out=()).judge_alone, blocks):
+            if verdicts is not None:
+                verdicts += results
+            yield from zip((SentencePair(*pair) for pair in block), results, strict=True)
+
+    def judge_alone(self, pairs: Sequence[tuple[str, str]]) -> bytes:
+        """Return a number for each pair: of the filter in use that removes it, from 1, or 0.
+
+        Filters that judge a pair by others are left out.
+        """
+        filters = [f for name, f in self.make_filters().items() if name not in _DEPENDENT]
+        changed = [self.changed(SentencePair(*pair)) for pair in pairs]
+        return bytes(
+            next((number for number, takes in enumerate(filters, 1) if takes(pair)), 0)
+            for pair in changed
+        )
+
     def clean(
-        self, pairs: Iterable[SentencePair], removed: Counter[str] | None = None
+        self,
+        pairs: Iterable[SentencePair],
+        removed: Counter[str] | None = None,
+        verdicts: bytearray | None = None,
     ) -> Iterator[SentencePair]:
         """Stream the remaining pairs of a corpus from the first.
 
-        `removed` counts the other ones by filter.
+        `removed` counts the other ones by filter; `verdicts` as in `judge`.
         """
         if not self.is_on:
             yield from pairs
             return
-        for judged in self.judge(pairs):
+        for judged in self.judge(pairs, verdicts):
             if judged.removed_by is None:
                 yield judged.pair
             elif removed is not None:

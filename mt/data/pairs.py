@@ -3,7 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -116,11 +116,13 @@ class EvenSample(Generic[_Item]):
         self._limit = limit
         self._step = 1
 
-    def add(self, block: Sequence[_Item]) -> None:
-        """Add the next items of the stream."""
+    def add(
+        self, block: Sequence[_Item], change: Callable[[_Item], _Item] = lambda item: item
+    ) -> None:
+        """Add the next items of the stream; those of the sample are changed."""
         position = -self.seen % self._step
         while position < len(block):
-            self.items.append(block[position])
+            self.items.append(change(block[position]))
             if len(self.items) > self._limit:
                 self.items = self.items[::2]
                 self._step *= 2

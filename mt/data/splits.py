@@ -60,9 +60,13 @@ class OpenedCorpus:
         """Stream the cleaned pairs."""
         return self.cleaning.clean(self.source.pairs())
 
-    def pinned(self, sums: Checksums) -> "OpenedCorpus":
-        """Return the same corpus, which must match these checksums from now on."""
-        return replace(self, source=replace(self.source, expected=sums))
+    def pinned(self, sums: Checksums, verdicts: bytes | None = None) -> "OpenedCorpus":
+        """Return the same corpus, which must match these checksums from now on.
+
+        `verdicts` are those of its scan.
+        """
+        source = replace(self.source, expected=sums)
+        return replace(self, source=source, cleaning=replace(self.cleaning, verdicts=verdicts))
 
 
 def open_splits(data: DataConfig, names: Iterable[str] | None = None) -> dict[str, OpenedCorpus]:
@@ -155,6 +159,8 @@ class CorpusScan:
     """By key of the corpus below `data`."""
     pairs: int
     characters: tuple[int, int]
+    verdicts: dict[str, bytes]
+    """Of filters that judge a pair by itself, by key of each corpus cleaned for a tokenizer."""
     sample: tuple[SentencePair, ...]
     """All pairs, or 4,096 to 8,192 of them, evenly spread over the corpora."""
 
@@ -178,6 +184,7 @@ def scan_corpora(
     held_out = [split for corpus in corpora for split in corpus.cleaning.held_out]
     choice = held_out[0].choice if held_out and isinstance(held_out[0], HeldOutPairs) else None
     checksums: dict[str, Checksums] = {}
+    verdicts = dict[str, bytearray]()
     characters = [0, 0]
     sample = EvenSample[SentencePair](2 * _MIN_SAMPLE)
     with tqdm(desc="reading", unit=" pairs", unit_scale=True, disable=None) as bar:
@@ -202,14 +209,21 @@ def scan_corpora(
                 continue
             # Which pairs are held out is known at the end.
             cleaning = replace(corpus.cleaning, held_out=())
-            cleaned = cleaning.clean(chain.from_iterable(blocks))
+            judged = verdicts[corpus.key] = bytearray()
+            cleaned = cleaning.clean(chain.from_iterable(blocks), verdicts=judged)
             while block := list(islice(cleaned, _BLOCK_PAIRS)):
                 text.add(block, corpus.direction, corpus=corpus.key)
     if choice:
         choice.choose()
         if text is not None:
             text.leave_out(corpora[0].cleaning.held_out_texts)
-    return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.items))
+    return CorpusScan(
+        checksums,
+        sample.seen,
+        (characters[0], characters[1]),
+        {key: bytes(judged) for key, judged in verdicts.items()},
+        tuple(sample.items),
+    )
 
 
 @dataclass(frozen=True)
@@ -362,7 +376,8 @@ class HeldOutSplit:
 
         Of several pairs with the same normalized texts, the first in alphabetical order remains.
         """
-        self.lowest[rank] = min(self.lowest.get(rank, pair), pair, key=astuple)
+        other = self.lowest.get(rank, pair)
+        self.lowest[rank] = min(other, pair, key=lambda one: (one.source, one.target))
         if len(self.lowest) > 2 * self.most:
             ranks = sorted(self.lowest)[: self.most]
             self.lowest = {rank: self.lowest[rank] for rank in ranks}

@@ -142,16 +142,21 @@ class TokenizerText:
         self, pairs: Sequence[SentencePair], languages: tuple[str, str], *, corpus: str = ""
     ) -> None:
         """Add cleaned pairs of a corpus of a mixture in the given languages."""
-        if self._is_normal:
-            pairs = [
-                SentencePair(normalize_source(pair.source), normalize_target(pair.target))
-                for pair in pairs
-            ]
+
+        def normalize(pair: SentencePair) -> SentencePair:
+            return SentencePair(normalize_source(pair.source), normalize_target(pair.target))
+
         if selection := self._new_text:
+            pairs = [*map(normalize, pairs)] if self._is_normal else pairs
             selected = (selection.select(pair, languages) for pair in pairs)
             pairs = [pair for pair in selected if pair.source or pair.target]
-        key = corpus if self._mixture else ""
-        self._samples.setdefault(key, EvenSample(_SAMPLE_PAIRS)).add(pairs)
+        sample = self._samples.setdefault(
+            corpus if self._mixture else "", EvenSample(_SAMPLE_PAIRS)
+        )
+        if self._is_normal and not selection:  # normalizing all pairs is slow
+            sample.add(pairs, normalize)
+        else:
+            sample.add(pairs)
 
     def leave_out(self, texts: set[int]) -> None:
         """Drop the pairs of which a normalized text has one of these hashes."""

@@ -24,7 +24,7 @@ from mt.data.filters import (
     known_languages,
     weighted_length,
 )
-from mt.data.pairs import EvenSample, SentencePair
+from mt.data.pairs import EvenSample, SentencePair, spread
 from mt.data.splits import HeldOutPairs, open_splits, open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
@@ -36,6 +36,7 @@ from mt.doctor.findings import (
     SplitReport,
     advise,
     describe,
+    measure_prices,
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
@@ -63,6 +64,8 @@ _QUICK_STRETCHES, _STRETCHES = 30, 100
 """Stretches of 100 lines to sample in the quick and in the full check, or up to twice as many."""
 _MAX_PAIRS = 2000
 _MIN_PAIRS = 100
+_PRICED = 500
+"""Pairs of a corpus on which the time of each kind of cleaning is measured."""
 _MAX_JOINED = 20
 _QUICK_IDENTIFIED = 200
 """Texts of a side whose language is identified, which is slow."""
@@ -306,11 +309,14 @@ def _identify_other(texts: Sequence[str], language: str) -> str | None:
     return Counter(identify(text)[0] for text in others).most_common(1)[0][0]
 
 
-def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> CorpusReport:
+def check_corpora(
+    data: DataConfig, *, tokenizer: Tokenizer | None = None, pairs: int | None = None
+) -> CorpusReport:
     """Read every split of a config several times and return all warnings.
 
     Each corpus of a mixture is a split of its own. With a tokenizer, the report has its tokens per
-    word and the characters that it loses, on a sample. Memory grows by about 110 bytes a pair.
+    word and the characters that it loses, on a sample. The training corpora may be a sample of so
+    many `pairs`, for which the advised cleaning is. Memory grows by about 110 bytes a pair.
     Raises DataError if a corpus cannot be read or is empty.
     """
     corpora = {corpus.key: corpus for corpus in open_training_corpora(data)}
@@ -336,6 +342,7 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
         if not len(counts[name].source.lengths) or not len(counts[name].target.lengths):
             raise DataError(f"{corpus.source.description}: the corpus is empty")
     vectors: dict[tuple[str, str], WordVectors] = {}
+    samples = []
     for name, corpus in corpora.items():
         source, languages, counted = corpus.source, corpus.direction, counts[name]
         read = partial(read_blocks, source)
@@ -382,14 +389,21 @@ def check_corpora(data: DataConfig, *, tokenizer: Tokenizer | None = None) -> Co
                 tuple(examples),
             )
         )
-        checked = check_languages(sample_pairs(stretches), languages)
+        sample = sample_pairs(stretches)
+        if name in training:
+            samples.append((languages, spread(sample, _PRICED)))
+        checked = check_languages(sample, languages)
         notes += [f"{name}: {note}" for note in checked]
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for split in others for f in split.findings if f.other in training]
     codes = dict.fromkeys(code for corpus in corpora.values() for code in corpus.direction)
     skipped += _describe_skipped(codes, known)
     notes = [*describe_misaligned(train), *notes, *skipped]
-    return CorpusReport(tuple(reports), tuple(notes), *advise(train, overlaps))
+    prices = measure_prices(train, samples)
+    pairs = pairs or sum(split.pairs for split in train)
+    return CorpusReport(
+        tuple(reports), tuple(notes), *advise(train, overlaps, prices, pairs), prices
+    )
 
 
 def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:

@@ -7,6 +7,7 @@ written as explicit keys with their reasons.
 import logging
 import math
 import shlex
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,7 @@ from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 
@@ -25,10 +27,11 @@ from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSou
 from mt.config.loading import dump_yaml
 from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
+from mt.data.processes import count_processes
 from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
 from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import KINDS, CorpusReport, SplitReport
+from mt.doctor.findings import KINDS, CorpusReport, SplitReport, is_worth
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
@@ -101,9 +104,11 @@ def write_new_config(request: Request) -> Path:
     data = _hold_out(data, scan)
     with TemporaryDirectory(prefix="mt-init-") as folder:
         checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
-        report = check_corpora(checked)
+        report = check_corpora(checked, pairs=scan.corpora.pairs)
         # A sample shows few of the duplicates and overlaps.
-        known = {"duplicates": "pair"} if scan.repeated else {}
+        seconds = scan.corpora.pairs * report.prices["duplicate_pair"]
+        are_worth = scan.repeated and is_worth(seconds, scan.repeated)
+        known = {"duplicates": "pair" if are_worth else None}
         known |= {"overlap": "normalized"} if scan.overlaps else {}
         cleaning = report.cleaning.changed(**known)
         try:
@@ -120,6 +125,7 @@ def write_new_config(request: Request) -> Path:
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
     measure = partial(measure_speed, world=World(device_name=training.device))
     corpus = measure_corpora(scan.corpora, data.max_tokens)
+    corpus = replace(corpus, cleaning_seconds=_expect_cleaning(cleaning, report, corpus.pairs))
     settings, forecast = choose_settings(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
     sized = with_settings(config, settings)
@@ -190,24 +196,24 @@ def _scan(data: DataConfig) -> _Scan:
         replace(corpus, cleaning=replace(corpus.cleaning, held_out=()))
         for corpus in open_training_corpora(data)
     ]
-    seen = {corpus.key: set[int]() for corpus in corpora}
+    hashes = {corpus.key: array("Q") for corpus in corpora}
     most = max(2, MAX_CHECKED // _BLOCK_PAIRS)
     samples = {corpus.key: EvenSample[list[SentencePair]](most) for corpus in corpora}
 
     def watch(key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         while block := list(islice(pairs, _BLOCK_PAIRS)):
             samples[key].add([block])
-            seen[key].update(hash_text(DUPLICATES["pair"](pair)) for pair in block)
+            hashes[key].extend(hash_text(DUPLICATES["pair"](pair)) for pair in block)
             if wanted:
                 common.update(wanted.intersection(chain.from_iterable(map(normalize, block))))
             yield from block
 
-    scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in seen})
+    scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in hashes})
     every = max(1, math.ceil(sum(len(sample.items) for sample in samples.values()) / most))
     return _Scan(
         ", ".join(corpus.source.description for corpus in corpora),
         scan,
-        distinct=sum(map(len, seen.values())),
+        distinct=sum(len(np.unique(np.asarray(of_corpus))) for of_corpus in hashes.values()),
         overlaps={
             name: (sum(not common.isdisjoint(texts) for texts in pairs), len(pairs))
             for name, pairs in splits.items()
@@ -302,6 +308,14 @@ def _explain_cleaning(
             counts = reasons[key].items()
             comments[key] = "; ".join(f"{n:,}{of}: {KINDS[kind]}" for kind, n in counts)
     return comments
+
+
+def _expect_cleaning(cleaning: CleaningConfig, report: CorpusReport, pairs: int) -> float:
+    """Return the seconds that the cleaning of all pairs takes in all cores."""
+    kinds = {kind for counts in report.reasons.values() for kind in counts}
+    kinds.discard("duplicate_pair")
+    kinds |= {"duplicate_pair"} if cleaning.duplicates else set()
+    return pairs * sum(report.prices[kind] for kind in kinds) / count_processes()
 
 
 def _log_cost(

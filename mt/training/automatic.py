@@ -33,6 +33,8 @@ class CorpusStatistics:
     """Characters of each side in a sample of the pairs, without spaces."""
     lengths: Lengths
     """Estimated lengths of the sample in tokens."""
+    cleaning_seconds: float = 0.0
+    """Expected time of the cleaning, if it is known."""
 
     @property
     def target_tokens(self) -> int:

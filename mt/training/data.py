@@ -170,6 +170,7 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
         copied_layout(origin)
     corpora, splits = open_training_corpora(data), read_splits(data, are_held_out=False)
     scan, text, checks = None, None, dict[str, QuickCheck]()
+    verdicts: Mapping[str, bytes] = {}
     if resuming:
         checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
     else:
@@ -183,10 +184,12 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
                 checks[split.key] = partial(check_split, split.pairs, split.direction)
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
-        checksums = dict(scan.checksums)
+        checksums, verdicts = dict(scan.checksums), scan.verdicts
     splits |= read_splits(data, are_held_out=True)
     checksums |= {split.key: split.checksums for split in splits.values()}
-    pinned = tuple(corpus.pinned(checksums[corpus.key]) for corpus in corpora)
+    pinned = tuple(
+        corpus.pinned(checksums[corpus.key], verdicts.get(corpus.key)) for corpus in corpora
+    )
     return ReadCorpora(pinned, splits, checksums, scan, text, checks)
 
 

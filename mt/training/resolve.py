@@ -380,6 +380,7 @@ def expect_updates(
         return forecast.updates
     seconds = forecast.seconds / forecast.updates
     left = training.budget_seconds - _START - corpus.pairs / _PREPARED_PAIRS
+    left -= corpus.cleaning_seconds
     tokens = valid_pairs * corpus.target_tokens / corpus.pairs
     return min(forecast.updates, _updates_in(training, valid_pairs, tokens, seconds, left)[0])
 

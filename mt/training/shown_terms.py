@@ -8,7 +8,7 @@ Pinnis 2021, "Facilitating Terminology Translation with Target Lemma Annotations
 """
 
 import unicodedata
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -16,6 +16,7 @@ from random import Random
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import SPACE_MARK, Tokenizer
@@ -31,6 +32,10 @@ _LEAST_PROBABILITY = 0.1
 """Mean probability of the tokens of a target word given those of its source word."""
 _FREQUENT = 1 / 300
 """Share of the tokens of a text from which on a token alone is no term."""
+
+_BLOCK = 256
+"""Pairs whose probabilities are looked up at once."""
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,13 @@ class TermDrawing:
         random = Random(int(seed.generate_state(1, np.uint64)[0]))
         rows = [row for row in range(len(chunk.source)) if random.random() < self.share]
         pairs = [(chunk.source[row].tolist(), chunk.target[row].tolist()) for row in rows]
-        counts = [np.bincount(side.values) for side in (chunk.source, chunk.target)]
-        frequent = [{*np.flatnonzero(of > _FREQUENT * of.sum()).tolist()} for of in counts]
-        places = [self._find(pair, frequent, random) for pair in pairs]
+        words_of_sides = [self._split(side, rows) for side in (chunk.source, chunk.target)]
+        places = [
+            self._find(probabilities, source, target, random)
+            for probabilities, source, target in zip(
+                self._look_up(chunk, rows), *words_of_sides, strict=True
+            )
+        ]
         terms = zip(pairs, places, strict=True)
         words = [*{tuple(pair[1][place]): None for pair, found in terms for _, place in found}]
         order, new = np.arange(len(chunk.source)), list[tuple[list[int], list[int]]]()
@@ -104,10 +113,10 @@ class TermDrawing:
         return [self.tokenizer.term_ids[0], *shown, self.tokenizer.term_ids[1]], word
 
     @cached_property
-    def _tokens(self) -> tuple[list[bool], list[bool]]:
-        """True for tokens that begin a word, and for tokens of letters."""
-        begins = [True] * self.tokenizer.source_size
-        has_letters = [False] * self.tokenizer.source_size
+    def _tokens(self) -> tuple[Flags, Flags]:
+        """True for tokens that begin a word, and for tokens of letters; both [V]."""
+        begins = np.full(self.tokenizer.source_size, True)
+        has_letters = np.full(self.tokenizer.source_size, False)
         for token, text in self.tokenizer.source.texts().items():
             letters = text.removeprefix(SPACE_MARK)
             is_spaced, has_no_spaces = letters != text, is_unspaced(letters[:1] or " ")
@@ -117,26 +126,46 @@ class TermDrawing:
             has_letters[token] = is_word and not (is_spaced and has_no_spaces)
         return begins, has_letters
 
-    def _split(self, ids: list[int], frequent: Set[int]) -> tuple[list[int], list[bool]]:
-        """Return the start of each word and the end, and True for words that may be terms."""
+    def _split(self, side: Rows, rows: list[int]) -> Iterator[tuple[list[int], list[bool]]]:
+        """Yield the start of each word of some rows and the end, and True for possible terms."""
         begins, has_letters = self._tokens
-        ends = [*(at for at, token in enumerate(ids) if begins[token]), len(ids)]
-        return ends, [
-            all(has_letters[token] for token in ids[first:end])
-            and not (end == first + 1 and ids[first] in frequent)
-            for first, end in pairwise(ends)
-        ]
+        counts = np.bincount(side.values, minlength=len(begins))
+        is_frequent = counts > _FREQUENT * counts.sum()
+        chosen = side.take(np.array(rows, np.int64))
+        (starts,) = np.nonzero(begins[chosen.values])
+        # EOS is a word of its own, so that no word reaches into the next row.
+        is_alone = np.diff(starts, append=len(chosen.values)) == 1
+        are_terms = np.logical_and.reduceat(has_letters[chosen.values], starts)
+        are_terms &= ~(is_alone & is_frequent[chosen.values[starts]])
+        for first, end in pairwise(chosen.offsets.tolist()):
+            of_row = slice(*np.searchsorted(starts, (first, end)))
+            yield [*(starts[of_row] - first).tolist(), end - first], are_terms[of_row].tolist()
+
+    def _look_up(self, chunk: Chunk, rows: list[int]) -> Iterator[NDArray[np.float32]]:
+        """Yield the probabilities of the target tokens given the source tokens [T S] of rows."""
+        table = self.learn_table()
+        for block in (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK)):
+            pairs = [(chunk.source[row], chunk.target[row]) for row in block]
+            sources = np.concatenate([np.tile(source, len(target)) for source, target in pairs])
+            targets = np.concatenate([np.repeat(target, len(source)) for source, target in pairs])
+            found = table.look_up(torch.from_numpy(sources), torch.from_numpy(targets)).numpy()
+            ends = np.cumsum([len(source) * len(target) for source, target in pairs])
+            for (source, target), cells in zip(pairs, np.split(found, ends[:-1]), strict=True):
+                yield cells.reshape(len(target), len(source))
 
     def _find(
-        self, pair: tuple[list[int], list[int]], frequent: Sequence[Set[int]], random: Random
+        self,
+        probabilities: NDArray[np.float32],
+        source: tuple[list[int], list[bool]],
+        target: tuple[list[int], list[bool]],
+        random: Random,
     ) -> list[tuple[int, slice]]:
         """Return the ends of some source terms of a pair, and the places of their target words.
 
         The target words are aligned with the source words alone.
         """
-        (starts, is_term), (target_starts, is_target) = map(self._split, pair, frequent)
-        table = self.learn_table().look_up(torch.tensor(pair[0]), torch.tensor(pair[1])[:, None])
-        by_word = np.maximum.reduceat(table.numpy(), starts[:-1], axis=1)
+        (starts, is_term), (target_starts, is_target) = source, target
+        by_word = np.maximum.reduceat(probabilities, starts[:-1], axis=1)
         by_word = np.add.reduceat(by_word, target_starts[:-1])
         owners, best = by_word.argmax(1).tolist(), by_word.max(1).tolist()
         linked: list[list[int]] = [[] for _ in is_term]
@@ -146,11 +175,12 @@ class TermDrawing:
         found, taken, most = list[tuple[int, slice]](), set[int](), random.randint(1, _MOST_TERMS)
         for first in random.sample(range(len(linked)), len(linked)):
             last = first + (2 if random.random() < _TWO_WORDS else 1)
+            if len(found) == most or not all(linked[first:last]) or not all(is_term[first:last]):
+                continue
             words = sorted(word for of_one in linked[first:last] for word in of_one)
-            is_whole = words and words[-1] - words[0] < len(words) <= _MOST_WORDS
-            is_free = taken.isdisjoint(range(first, last)) and all(linked[first:last])
-            are_terms = all(is_term[first:last]) and all(is_target[word] for word in words)
-            if is_whole and is_free and are_terms and len(found) < most:
+            is_whole = words[-1] - words[0] < len(words) <= _MOST_WORDS
+            is_free = taken.isdisjoint(range(first, last))
+            if is_whole and is_free and all(is_target[word] for word in words):
                 place = slice(target_starts[words[0]], target_starts[words[-1] + 1])
                 found.append((starts[last], place))
                 taken.update(range(first, last))

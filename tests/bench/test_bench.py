@@ -73,6 +73,14 @@ def test_startup(script: Script) -> None:
     assert [line.split(" | ")[0] for line in lines[2:]][-2] == "| first update"
 
 
+def test_preparation(script: Script, tiny_recipe: Path, tmp_path: Path) -> None:
+    script.patch.setenv("MT_CACHE", str(tmp_path))
+    lines = script.run("preparation", tiny_recipe)
+    costs = {row[1].strip(): float(row[2]) for row in (line.split("|") for line in lines[2:-2])}
+    assert len(costs) == 19
+    assert costs["encoding"] > costs["plain `spm_encode`"] > 0
+
+
 def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
     run, text = tmp_path / "run", tmp_path / "text.en"
     shutil.copytree(finished_run, run)

@@ -1,6 +1,9 @@
+import math
+import os
 import random
 import typing
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,9 @@ import pytest
 from mt.config.data import CleaningConfig, DataConfig, TextSource
 from mt.data.filters import DUPLICATES, OVERLAP, Cleaning, SeenHashes
 from mt.data.pairs import SentencePair
+from mt.data.processes import map_blocks
 from mt.data.splits import open_training_corpora
+from mt.errors import UserError
 
 GOOD = SentencePair("The house is very old.", "Das Haus ist sehr alt.")
 OTHER = SentencePair("We came in 1990.", "Wir kamen 1990.")
@@ -133,7 +138,7 @@ def test_texts_are_changed_before_filters_see_them(data: DataConfig) -> None:
     pair = SentencePair(" a\0\u2028 b\t\u3000c ", "x  y")
     settings = {"control_characters": "strip", "normalize_spaces": True, "min_characters": 3}
     (judged,) = cleaning(data, **settings).judge([pair])
-    assert judged.original is pair
+    assert judged.original == pair
     assert judged.pair == SentencePair("a b c", "x y")
     assert judged.removed_by is None
     spaced = SentencePair("It  rains. ", "x")
@@ -150,6 +155,42 @@ def test_removed_pair_counts_for_the_first_filter(data: DataConfig) -> None:
     left = list(filters.clean([OTHER, both, GOOD, OTHER], counts))
     assert left == [OTHER, GOOD]
     assert counts == {"tokens": 1, "duplicates": 1}
+
+
+@pytest.mark.parametrize("kind", DUPLICATES)
+def test_blocks_processes_and_second_pass_judge_as_each_pair_in_turn(
+    kind: str, data: DataConfig
+) -> None:
+    draw = random.Random(1)
+    texts = [GOOD, OTHER, *HELD_OUT.values(), *(bad for _, bad in BAD.values())]
+    pairs = [
+        SentencePair(draw.choice(texts).source, draw.choice(texts).target) for _ in range(1200)
+    ]
+    values = {name: value for name, (value, _) in BAD.items() if name not in KEYS}
+    clean = cleaning(data, **values, broken_text=[*KEYS], normalize_spaces=True, duplicates=kind)
+    full = replace(clean, held_out=clean.splits[:1])
+    filters, expected = full.make_filters(), []
+    for changed in map(full.changed, pairs):
+        expected.append(next((name for name, takes in filters.items() if takes(changed)), None))
+    assert len({*expected}) > 10
+    assert [judged.removed_by for judged in full.judge(pairs)] == expected
+    verdicts = bytearray()
+    assert len(list(clean.clean(pairs, verdicts=verdicts))) < len(pairs) == len(verdicts)
+    second = replace(full, verdicts=bytes(verdicts)).judge(pairs)
+    assert [judged.removed_by for judged in second] == expected
+    blocks = [
+        [(pair.source, pair.target) for pair in pairs[at : at + 500]] for at in range(0, 1200, 500)
+    ]
+    judged = map_blocks(clean.judge_alone, blocks, processes=3, patience=0)
+    assert b"".join(results for _, results in judged) == verdicts
+
+
+def test_error_and_death_of_a_process_are_errors_here() -> None:
+    assert list(map_blocks(abs, [-2, 1], processes=3, patience=0)) == [(-2, 2), (1, 1)]
+    with pytest.raises(ValueError, match="math domain"):
+        list(map_blocks(math.sqrt, [4, -1, 9, 16], processes=2, patience=0))
+    with pytest.raises(UserError, match="status 7"):
+        list(map_blocks(os._exit, [7, 7, 7], processes=2, patience=0))
 
 
 def test_fingerprint_depends_on_all_inputs(data: DataConfig, tmp_path: Path) -> None:
