@@ -101,8 +101,7 @@ class CTranslate2Engine(ExplainingEngine):
         if device == "auto":
             device = available[0]
         if device not in available:
-            names = listed(available)
-            raise UserError(f"device `{device}`: CTranslate2 has {names} on this machine")
+            raise UserError(f"device `{device}`: CTranslate2 has {listed(available)} here")
         self.positions = positions
         self.source_tokens = _tokens(tokenizer.source)
         self.target_tokens = _tokens(tokenizer.target)

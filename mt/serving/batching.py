@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 
 from fastapi import HTTPException
 
@@ -31,7 +32,7 @@ class LineOptions:
     """Options of a request for each of its lines."""
 
     n_best: int = 1
-    links: bool = False
+    links: bool = field(default=False, compare=False)
     """Find the aligned words, for the places of tags."""
     glossary: Glossary | None = None
     """None: that of the translator."""
@@ -87,8 +88,7 @@ class Batcher:
         self._requests: deque[_PendingRequest] = deque()
         self._changed = threading.Condition()
         self._stopped = False
-        self.is_failing = False
-        """True if the last translation has failed."""
+        self._is_failing = False
         # A daemon, so that a second Ctrl-C does not wait for the current batch.
         self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
 
@@ -99,9 +99,11 @@ class Batcher:
             return sum(request.left for request in self._requests)
 
     @property
-    def working(self) -> bool:
-        """True between `start` and `stop`."""
-        return self._thread.is_alive() and not self._stopped
+    def status(self) -> Literal["ok", "failing", "stopped"]:
+        """`failing` after a failed translation, `stopped` before `start` and after `stop`."""
+        if self._stopped or not self._thread.is_alive():
+            return "stopped"
+        return "failing" if self._is_failing else "ok"
 
     def start(self) -> None:
         """Start translating."""
@@ -160,11 +162,9 @@ class Batcher:
         with self._changed:
             self._changed.wait_for(lambda: self._requests or self._stopped)
             self._changed.wait_for(lambda: self.waiting >= size or self._stopped, MORE_SECONDS)
-            options = [request.options for request in self._requests]
-            kinds = [(option.n_best, option.glossary) for option in options]
-            pairs = zip(self._requests, kinds, strict=True)
             batch: list[_Slice] = []
-            for request in [request for request, kind in pairs if kind == kinds[0]]:
+            first = self._requests[0].options if self._requests else None
+            for request in [request for request in self._requests if request.options == first]:
                 lines = request.lines[request.taken : request.taken + size]
                 if not lines:
                     break
@@ -189,17 +189,16 @@ class Batcher:
                     self._translate([alone])
                 return
             _logger.exception("a request could not be translated")
-            self.is_failing = True
+            self._is_failing = True
             _fail(batch[0][0], FAILED)
             return
-        self.is_failing = False
+        self._is_failing = False
         remaining = iter(translations)
         results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
         # Requests without links do not wait for those of others.
         for request, own in sorted(results, key=lambda result: result[0].options.links):
             try:
-                wants_links = request.options.links
-                links = self.translator.find_links(own) if wants_links else ()
+                links = self.translator.find_links(own) if request.options.links else ()
                 request.answers += map(LineAnswer, own, links or itertools.repeat(None))
             except Exception:
                 _logger.exception("the aligned words of a request could not be found")

@@ -300,11 +300,7 @@ class Metrics:
         self._batches = Histogram(
             "mt_batch_sentences", "Lines per batch.", buckets=_SENTENCES, registry=registry
         )
-        self._waiting = Gauge("mt_waiting_sentences", "Lines in the queue.", registry=registry)
-
-    def watch_queue(self, waiting: Callable[[], int]) -> None:
-        """Report the length of the queue as `waiting` returns it."""
-        self._waiting.set_function(waiting)
+        self.waiting = Gauge("mt_waiting_sentences", "Lines in the queue.", registry=registry)
 
     def count_request(self, status: int, seconds: float) -> None:
         """Count an answered request."""

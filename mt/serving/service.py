@@ -145,7 +145,7 @@ def build_app(
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type"),
         )
-    metrics.watch_queue(lambda: batcher.waiting)
+    metrics.waiting.set_function(lambda: batcher.waiting)
     page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
 
     async def health() -> JSONResponse:
@@ -153,12 +153,11 @@ def build_app(
 
         After a failed translation the engine is tried, and the status is `failing` if it fails.
         """
-        if batcher.is_failing:
+        if batcher.status == "failing":
             with suppress(HTTPException):
                 await asyncio.wrap_future(batcher.submit([TRIAL]))
-        status = "failing" if batcher.is_failing else "ok"
         about = {
-            "status": status if batcher.working else "stopped",
+            "status": batcher.status,
             "model": name,
             "source": batcher.translator.direction.source,
             "target": batcher.translator.direction.target,

@@ -259,14 +259,9 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     if path.exists() and not folder.has_trained():
-        files = (
-            folder.config,
-            folder.tokenizer,
-            folder.metrics,
-            folder.corpora,
-            folder.environment,
-        )
-        known = {path.name for path in (*files, folder.checkpoints.folder, folder.tensorboard)}
+        files = (folder.config, folder.tokenizer, folder.metrics, folder.corpora)
+        others = (folder.environment, folder.checkpoints.folder, folder.tensorboard)
+        known = {path.name for path in (*files, *others)}
         names = {path.name for path in path.iterdir() if not path.name.startswith(".")}
         is_run = folder.config.name in names and names <= known
         if is_run and not folder.corpora.exists():

@@ -82,6 +82,12 @@ class Client:
         response, answer = self.request("POST", path, sent, headers)
         return response.status, json.loads(answer)
 
+    def assert_refused(self, body: Any, status: int, named: str, path: str = "/translate") -> None:
+        answered, answer = self.post(body, path)
+        assert (answered, list(answer)) == (status, ["error"]), body
+        assert named in answer["error"]
+        assert "\n" not in answer["error"]
+
     def texts(self, *texts: str) -> list[str]:
         status, answer = self.post({"texts": texts})
         assert status == 200, answer

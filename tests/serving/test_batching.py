@@ -42,13 +42,13 @@ def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) ->
     queue = batcher(backwards(batch_size=8))
     jobs = [[f"request {position}, line {line}" for line in range(3)] for position in range(10)]
     futures = [queue.submit(lines) for lines in jobs]
-    assert (queue.waiting, queue.working) == (30, False)
+    assert (queue.waiting, queue.status) == (30, "stopped")
     with started(queue):
-        assert queue.working
+        assert queue.status == "ok"
         assert [texts(future) for future in futures] == [reverse(lines) for lines in jobs]
     assert [len(lines) for _, lines in engine.calls] == [8, 8, 8, 6]
     assert engine.threads == {"translator"}
-    assert (queue.waiting, queue.working) == (0, False)
+    assert (queue.waiting, queue.status) == (0, "stopped")
     with pytest.raises(HTTPException):
         queue.submit(["late"])
 
@@ -141,32 +141,23 @@ def test_requests_do_not_wait_for_the_links_of_others(
     assert [answer.links for answer in plain.result()] == [None]
 
 
-def test_failing_links_fail_no_other_request(
-    backwards: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_failing_requests_fail_no_other_request(
+    backwards: Build,
+    engine: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(translations: Sequence[Translation]) -> None:
-        raise MemoryError("too much attention")
-
-    translator = backwards(batch_size=8)
-    monkeypatch.setattr(translator, "find_links", fail)
+    translator = backwards(batch_size=4)
+    monkeypatch.setattr(translator, "find_links", lambda _: 1 // 0)
     queue = batcher(translator)
-    asks, plain = queue.submit(["ab"], LineOptions(links=True)), queue.submit(["cd"])
-    with started(queue), caplog.at_level(logging.ERROR):
-        with pytest.raises(HTTPException):
-            asks.result(timeout=10)
-        assert texts(plain) == ["dc"]
-        assert texts(queue.submit(["ef"])) == ["fe"]
-
-
-def test_failing_request_fails_no_other_request(
-    backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    queue = batcher(backwards(batch_size=4))
     good, bad = queue.submit(["ab"]), queue.submit(["c", "bell", "d", "e", "f", "g"])
+    unlinked = queue.submit(["ij"], LineOptions(links=True))
     with started(queue), caplog.at_level(logging.ERROR):
         assert texts(good) == ["ba"]
-        with pytest.raises(HTTPException):
-            bad.result(timeout=10)
+        for failing in (bad, unlinked):
+            with pytest.raises(HTTPException):
+                failing.result(timeout=10)
         assert texts(queue.submit(["cd"])) == ["dc"]
-    assert caplog.messages == ["a request could not be translated"]
+    assert caplog.messages[0] == "a request could not be translated"
+    assert len(caplog.messages) == 2
     assert all("g" not in lines for _, lines in engine.calls), "the rest is not tried"

@@ -84,10 +84,7 @@ def test_unfit_file_is_refused_in_one_line(
 ) -> None:
     client, engine = strict
     engine.calls.clear()
-    answered, answer = client.post(content, f"/document{query}")
-    assert (answered, list(answer)) == (status, ["error"])
-    assert named in answer["error"]
-    assert "\n" not in answer["error"]
+    client.assert_refused(content, status, named, f"/document{query}")
     assert engine.calls == []
 
 
