@@ -97,6 +97,7 @@ def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # starts a server
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_serving(script: Script, finished_run: Path) -> None:
     module = script.load("serving")
     script.patch.setattr(module, "MOST_GROWTH", 1.0)  # the first requests load PyTorch

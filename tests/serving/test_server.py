@@ -109,6 +109,16 @@ def test_silent_connections_are_aborted_at_the_end(
         assert time.monotonic() - began < 5, "long before the body times out"
 
 
+def test_engine_that_fails_is_an_error_before_requests(
+    backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRIAL", "bell")
+    monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
+    options: dict[str, Any] = {"limits": Limits(), "access": Access()}
+    with pytest.raises(MemoryError):
+        serve_run(tmp_path, Address(port=0), load=lambda _: backwards(), **options)
+
+
 def test_unavailable_address_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
