@@ -64,12 +64,7 @@ def test_translating_needs_a_key_of_the_server(
     ],
 )
 def test_other_origins_use_the_server_only_if_allowed(
-    origins: tuple[str, ...],
-    origin: str,
-    shown: str | None,
-    serve: Serve,
-    backwards: Build,
-    engine: Any,
+    origins: Any, origin: str, shown: str | None, serve: Serve, backwards: Build, engine: Any
 ) -> None:
     client = serve(backwards(), Access((b"key",), origins))
     body = json.dumps(LIBRE | {"api_key": "key"}).encode()

@@ -14,6 +14,9 @@ from mt.serving.batching import Batcher, LineOptions
 from mt.serving.requests import Metrics
 
 Build = Callable[..., Translator]
+WITH_FIXTURES = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def batcher(translator: Translator, most_waiting: int = 100) -> Batcher:
@@ -64,9 +67,7 @@ def test_full_queue_takes_only_the_rest_of_begun_requests(backwards: Build) -> N
         assert texts(first) + texts(rest) == ["ba", "dc", "fe", "ji", "lk"]
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@WITH_FIXTURES
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=8),
     batch_size=st.integers(1, 5),
@@ -93,13 +94,8 @@ def test_every_request_gets_its_own_answers(
     assert sorted(translated) == sorted(line for own in lines for line in own)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    before=st.lists(st.integers(1, 60), max_size=6),
-    batch_size=st.integers(1, 5),
-)
+@WITH_FIXTURES
+@given(before=st.lists(st.integers(1, 60), max_size=6), batch_size=st.integers(1, 5))
 def test_short_request_waits_for_one_batch_of_each_earlier_request(
     before: list[int], batch_size: int, backwards: Build, engine: Any
 ) -> None:
@@ -142,10 +138,7 @@ def test_requests_do_not_wait_for_the_links_of_others(
 
 
 def test_failing_requests_fail_no_other_request(
-    backwards: Build,
-    engine: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    backwards: Build, engine: Any, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     translator = backwards(batch_size=4)
     monkeypatch.setattr(translator, "find_links", lambda _: 1 // 0)

@@ -109,22 +109,19 @@ def test_silent_connections_are_aborted_at_the_end(
         assert time.monotonic() - began < 5, "long before the body times out"
 
 
-def test_engine_that_fails_is_an_error_before_requests(
+def test_unavailable_address_run_or_engine_is_an_error_before_requests(
     backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "TRIAL", "bell")
-    monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
     options: dict[str, Any] = {"limits": Limits(), "access": Access()}
-    with pytest.raises(MemoryError):
-        serve_run(tmp_path, Address(port=0), load=lambda _: backwards(), **options)
-
-
-def test_unavailable_address_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=str(port)):
-            serve_run(tmp_path / "none", Address(port=port), limits=Limits(), access=Access())
+            serve_run(tmp_path / "none", Address(port=port), **options)
     with pytest.raises(UserError):
-        serve_run(tmp_path / "none", Address("1.2.3.4.5", 0), limits=Limits(), access=Access())
+        serve_run(tmp_path / "none", Address("1.2.3.4.5", 0), **options)
     with pytest.raises(RunError):
-        serve_run(tmp_path / "none", Address(port=0), limits=Limits(), access=Access())
+        serve_run(tmp_path / "none", Address(port=0), **options)
+    monkeypatch.setattr(server, "TRIAL", "bell")
+    monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
+    with pytest.raises(MemoryError):
+        serve_run(tmp_path, Address(port=0), load=lambda _: backwards(), **options)

@@ -189,12 +189,7 @@ def test_escaped_characters_within_the_limit_fit(strict: Any) -> None:
     [({"waiting": 2, "sentences": 2}, ["cd", "ef"], 429), ({"requests": 2}, ["cd"], 503)],
 )
 def test_overload_is_refused_with_retry_after(
-    limits: dict[str, int],
-    second: list[str],
-    status: int,
-    serve: Serve,
-    backwards: Build,
-    engine: Any,
+    limits: Any, second: list[str], status: int, serve: Serve, backwards: Build, engine: Any
 ) -> None:
     client = serve(backwards(batch_size=1), **limits)
     engine.open.clear()
