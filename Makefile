@@ -1,20 +1,21 @@
 # `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
-# CORPUS: a corpus of docs/lab/records.md;
+# CORPUS: a corpus of docs/lab/records.md; BASE: a commit to compare with;
 # BIN: folder of another Python for `gpu` and `gpu-train`, which then install nothing;
 # TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
 PYTHON ?= python3
 RECIPE ?= quickstart
 CORPUS ?= multi30k-en-de
+BASE ?= main
 MINUTES ?= 20
 TORCH_INDEX ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce best ablation record bench gpu gpu-train test-fast test test-slow check format reference docs clean
+.PHONY: help setup reproduce best ablation record bench compare-commits gpu gpu-train test-fast test test-slow test-oldest check format reference docs clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 24
 
 setup: .venv/.dev ## install mt and the tools of developers into .venv (TORCH_INDEX=URL)
 
@@ -44,6 +45,9 @@ record: .venv/.installed ## train with automatic settings for 5, 15 and 60 minut
 bench: .venv/.installed ## compare the training speed with a plain PyTorch loop on this machine
 	$(BIN)/python -m bench.training
 
+compare-commits: .venv/.installed ## train 50 updates by a commit and by this checkout, compare to the digit (BASE=main)
+	$(BIN)/python bench/compare_commits.py $(BASE)
+
 gpu: $(if $(filter .venv/bin,$(BIN)),.venv/.dev) ## check and measure one GPU in 10 minutes; the report is build/gpu.md
 	PYTHONPATH=. $(BIN)/python -m bench.gpu
 
@@ -59,6 +63,14 @@ test: setup ## run the tests that need no network, no GPU and only minutes
 
 test-slow: setup ## run the long tests: killed trainings, real corpora, memory
 	$(BIN)/pytest -m slow
+
+test-oldest: BIN := build/oldest/bin
+test-oldest: ## run the tests with the oldest versions that pyproject.toml allows (TORCH_INDEX=URL)
+	$(PYTHON) -m venv build/oldest
+	grep -oE '"[a-z0-9-]+(\[[a-z]+\])?>=[0-9.]+' pyproject.toml | sed -E 's/"|\[.*\]//g; s/>=/==/' > build/oldest/floors.txt
+	$(if $(TORCH_INDEX),$(BIN)/pip install --index-url $(TORCH_INDEX) -c build/oldest/floors.txt torch)
+	$(BIN)/pip install --quiet -c build/oldest/floors.txt -e ".[dev]"
+	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile ci
 
 check: setup ## lint, formatting, types, import rules
 	$(BIN)/ruff check
