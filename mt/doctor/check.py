@@ -24,7 +24,7 @@ from mt.data.filters import (
     known_languages,
     weighted_length,
 )
-from mt.data.pairs import EvenSample, SentencePair, spread
+from mt.data.pairs import EvenSample, SentencePair
 from mt.data.splits import HeldOutPairs, open_splits, open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
@@ -36,7 +36,6 @@ from mt.doctor.findings import (
     SplitReport,
     advise,
     describe,
-    measure_prices,
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
@@ -64,8 +63,6 @@ _QUICK_STRETCHES, _STRETCHES = 30, 100
 """Stretches of 100 lines to sample in the quick and in the full check, or up to twice as many."""
 _MAX_PAIRS = 2000
 _MIN_PAIRS = 100
-_PRICED = 500
-"""Pairs of a corpus on which the time of each kind of cleaning is measured."""
 _MAX_JOINED = 20
 _QUICK_IDENTIFIED = 200
 """Texts of a side whose language is identified, which is slow."""
@@ -342,7 +339,6 @@ def check_corpora(
         if not len(counts[name].source.lengths) or not len(counts[name].target.lengths):
             raise DataError(f"{corpus.source.description}: the corpus is empty")
     vectors: dict[tuple[str, str], WordVectors] = {}
-    samples = []
     for name, corpus in corpora.items():
         source, languages, counted = corpus.source, corpus.direction, counts[name]
         read = partial(read_blocks, source)
@@ -389,21 +385,15 @@ def check_corpora(
                 tuple(examples),
             )
         )
-        sample = sample_pairs(stretches)
-        if name in training:
-            samples.append((languages, spread(sample, _PRICED)))
-        checked = check_languages(sample, languages)
+        checked = check_languages(sample_pairs(stretches), languages)
         notes += [f"{name}: {note}" for note in checked]
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for split in others for f in split.findings if f.other in training]
     codes = dict.fromkeys(code for corpus in corpora.values() for code in corpus.direction)
     skipped += _describe_skipped(codes, known)
     notes = [*describe_misaligned(train), *notes, *skipped]
-    prices = measure_prices(train, samples)
     pairs = pairs or sum(split.pairs for split in train)
-    return CorpusReport(
-        tuple(reports), tuple(notes), *advise(train, overlaps, prices, pairs), prices
-    )
+    return CorpusReport(tuple(reports), tuple(notes), *advise(train, overlaps, pairs))
 
 
 def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:

@@ -1,14 +1,12 @@
 """Kinds of warning about a corpus, the checks behind them, advice, and the report."""
 
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from mt.config.data import BrokenText, CleaningConfig, Direction
+from mt.config.data import BrokenText, CleaningConfig
 from mt.data.filters import (
-    Cleaning,
     has_empty_side,
     has_identical_sides,
     has_markup,
@@ -19,7 +17,6 @@ from mt.data.filters import (
     looks_tokenized,
 )
 from mt.data.numbers import numbers_differ
-from mt.data.pairs import SentencePair
 from mt.languages import base_language, code_parts
 
 MAX_LINES_SHOWN = 3
@@ -164,8 +161,6 @@ class CorpusReport:
     """Cleaning that is advised for the training corpora."""
     reasons: dict[str, dict[str, int]]
     """Warnings against which it has a key: counts by kind, by key."""
-    prices: dict[str, float]
-    """CPU seconds a pair of the cleaning against each kind of warning."""
 
 
 MAX_LENGTH_RATIO = 2.5
@@ -219,65 +214,39 @@ _CLEANING: dict[str, tuple[str, object]] = {
     "other_language": ("language", True),
     "wrong_script": ("wrong_script", True),
     "numbers": ("numbers", True),
-    **{kind: ("broken_text", [kind]) for kind in get_args(BrokenText)},
+    **dict.fromkeys(get_args(BrokenText), ("broken_text", None)),
 }
-"""Key of the cleaning against a kind, and its value."""
+"""Key of the cleaning against a kind, and its value; `broken_text` lists the kinds."""
 _REPAIRS = frozenset({"control_characters", "normalize_spaces", "duplicates"})
+IDENTIFYING_SECONDS = 340e-6
+"""CPU time to identify the languages of a pair: ten times that of all other preparation."""
 _SECONDS, _SECONDS_A_PAIR = 10.0, 0.1
-
-
-def measure_prices(
-    train: Sequence[SplitReport], samples: Sequence[tuple[Direction, Sequence[SentencePair]]]
-) -> dict[str, float]:
-    """Return the CPU seconds a pair of the cleaning against duplicates and the kinds found.
-
-    They are measured on a sample of each corpus.
-    """
-    kinds = {finding.kind for split in train for finding in split.findings} | {"duplicate_pair"}
-    prices = {}
-    for kind in kinds & _CLEANING.keys():
-        settings = CleaningConfig.model_validate(dict([_CLEANING[kind]]))
-        began = time.process_time()
-        pairs = sum(
-            len(list(Cleaning(settings, direction).judge(sample))) for direction, sample in samples
-        )
-        prices[kind] = (time.process_time() - began) / max(1, pairs)
-    return prices
-
-
-def is_worth(seconds: float, pairs: float) -> bool:
-    """Return True if a cleaning is worth CPU time: ten seconds, and 0.1 s for each changed pair."""
-    return seconds <= _SECONDS + _SECONDS_A_PAIR * pairs
+"""CPU time that identifying may take at least, and for each pair that it removes."""
 
 
 def advise(
-    train: Sequence[SplitReport],
-    overlaps: Iterable[Finding],
-    prices: Mapping[str, float],
-    pairs: int,
+    train: Sequence[SplitReport], overlaps: Iterable[Finding], pairs: int
 ) -> tuple[CleaningConfig, dict[str, dict[str, int]]]:
-    """Return the cleaning worth its time for these training corpora, and its reasons.
+    """Return the cleaning worth its cost for these training corpora, and its reasons.
 
-    A key is advised if `is_worth` returns True for its price and the pairs that it removes or
-    changes: a cheap one, or one for few pairs, against a single error. Filters of doubtful pairs
-    (lengths, numbers, tokenized text, markup) also need two pairs in a thousand. The style of a
+    Repairs and `duplicates: pair` are advised wherever they change something. Filters are advised
+    against certain errors, however rare, and against doubtful pairs (lengths, numbers, tokenized
+    text, markup) from two pairs in a thousand on; `language`, which is slow, where it removes
+    enough of the `pairs` of all corpora, of which the reports may be on a sample. The style of a
     corpus is not filtered in any. `overlaps` are those of the other splits with the training
-    corpora; they falsify scores, at any price. All corpora together have so many `pairs`; the
-    reports may be on a sample. The reasons are counts by kind of warning, by key.
+    corpora. The reasons are counts by kind of warning, by key.
     """
-    style = {kind for split in train for kind in _find_style(split)}
+    kept = {kind for split in train for kind in _find_style(split)}
     findings = [finding for split in train for finding in split.findings]
-    scale = pairs / sum(split.pairs for split in train)
-    concerned = dict.fromkeys(KINDS, 0.0)
-    for split in train:
-        for finding in split.findings:
-            concerned[finding.kind] += scale * split.pairs * finding.share
+    checked = sum(finding.count for finding in findings if finding.kind == "other_language")
+    others = checked * pairs / sum(split.pairs for split in train)
+    if IDENTIFYING_SECONDS * pairs > _SECONDS + _SECONDS_A_PAIR * others:
+        kept.add("other_language")
     kinds = set[str]()
     for finding in findings:
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
         key, _ = _CLEANING.get(finding.kind, ("", None))
-        wanted = key in _REPAIRS or (key and finding.kind not in style and not doubtful)
-        if wanted and is_worth(prices[finding.kind] * pairs, concerned[finding.kind]):
+        if key in _REPAIRS or (key and finding.kind not in kept and not doubtful):
             kinds.add(finding.kind)
     # A copy that differs in a comma is an overlap as well.
     values: dict[str, object] = {"overlap": "normalized"} if any(overlaps) else {}

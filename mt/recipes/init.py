@@ -31,7 +31,7 @@ from mt.data.processes import count_processes
 from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
 from mt.doctor.check import check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import KINDS, CorpusReport, SplitReport, is_worth
+from mt.doctor.findings import IDENTIFYING_SECONDS, KINDS, CorpusReport, SplitReport
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
@@ -106,9 +106,7 @@ def write_new_config(request: Request) -> Path:
         checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
         report = check_corpora(checked, pairs=scan.corpora.pairs)
         # A sample shows few of the duplicates and overlaps.
-        seconds = scan.corpora.pairs * report.prices["duplicate_pair"]
-        are_worth = scan.repeated and is_worth(seconds, scan.repeated)
-        known = {"duplicates": "pair" if are_worth else None}
+        known = {"duplicates": "pair"} if scan.repeated else {}
         known |= {"overlap": "normalized"} if scan.overlaps else {}
         cleaning = report.cleaning.changed(**known)
         try:
@@ -125,7 +123,9 @@ def write_new_config(request: Request) -> Path:
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
     measure = partial(measure_speed, world=World(device_name=training.device))
     corpus = measure_corpora(scan.corpora, data.max_tokens)
-    corpus = replace(corpus, cleaning_seconds=_expect_cleaning(cleaning, report, corpus.pairs))
+    if cleaning.language:
+        identifying = corpus.pairs * IDENTIFYING_SECONDS / count_processes()
+        corpus = replace(corpus, cleaning_seconds=identifying)
     settings, forecast = choose_settings(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
     sized = with_settings(config, settings)
@@ -308,14 +308,6 @@ def _explain_cleaning(
             counts = reasons[key].items()
             comments[key] = "; ".join(f"{n:,}{of}: {KINDS[kind]}" for kind, n in counts)
     return comments
-
-
-def _expect_cleaning(cleaning: CleaningConfig, report: CorpusReport, pairs: int) -> float:
-    """Return the seconds that the cleaning of all pairs takes in all cores."""
-    kinds = {kind for counts in report.reasons.values() for kind in counts}
-    kinds.discard("duplicate_pair")
-    kinds |= {"duplicate_pair"} if cleaning.duplicates else set()
-    return pairs * sum(report.prices[kind] for kind in kinds) / count_processes()
 
 
 def _log_cost(

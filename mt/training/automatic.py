@@ -34,7 +34,7 @@ class CorpusStatistics:
     lengths: Lengths
     """Estimated lengths of the sample in tokens."""
     cleaning_seconds: float = 0.0
-    """Expected time of the cleaning, if it is known."""
+    """Expected time to identify the languages of all pairs, for the cleaning."""
 
     @property
     def target_tokens(self) -> int:

@@ -15,7 +15,7 @@ from mt.doctor.findings import (
 def _report(*findings: Finding, examples: tuple[PairExample, ...] = ()) -> CorpusReport:
     first, second = (SideSize(code, 2000, 9, 9) for code in ("en", "de"))
     split = SplitReport("test", "a and b", first, second, findings, examples)
-    return CorpusReport((split,), ("<note>",), CleaningConfig(duplicates="pair"), {}, {})
+    return CorpusReport((split,), ("<note>",), CleaningConfig(duplicates="pair"), {})
 
 
 def _overlap(part: str, count: int, lines: tuple[int, ...], other: str = "train") -> Finding:
@@ -84,7 +84,7 @@ def test_tokens_and_lost_characters_are_described() -> None:
     chinese = Fertility(tokens=50, characters=100, words=None, lost=())
     sides = SideSize("de", 1, 1, 1, counts), SideSize("zh", 1, 1, 1, chinese)
     report = CorpusReport(
-        (SplitReport("test", "a and b", *sides, (), ()),), (), CleaningConfig(), {}, {}
+        (SplitReport("test", "a and b", *sides, (), ()),), (), CleaningConfig(), {}
     )
     assert as_text(report).split("\n")[2:4] == [
         "  de: 0.300 tokens a character, 1.50 a word; characters lost: 2, with counts: "

@@ -1,5 +1,3 @@
-from collections import defaultdict
-
 import pytest
 
 from mt.config.data import CleaningConfig
@@ -17,9 +15,8 @@ def _found(kind: str, count: int, side: str = "pair") -> Finding:
     return Finding(kind, side, count, PAIRS, (1,))
 
 
-def _advised(*splits: SplitReport, price: float = 0.0, pairs: int = PAIRS) -> dict[str, object]:
-    prices: defaultdict[str, float] = defaultdict(lambda: price)
-    return advise(splits, (), prices, pairs)[0].model_dump(exclude_defaults=True)
+def _advised(*splits: SplitReport, pairs: int = PAIRS) -> dict[str, object]:
+    return advise(splits, (), pairs)[0].model_dump(exclude_defaults=True)
 
 
 @pytest.mark.parametrize("kind", ["length_ratio", "numbers", "tokenized", "markup"])
@@ -31,19 +28,18 @@ def test_doubtful_pairs_are_filtered_from_two_in_a_thousand_to_a_tenth(kind: str
         assert _advised(_split(_found(kind, count))) == advised
 
 
-def test_dear_cleaning_of_many_pairs_is_advised_by_what_it_changes() -> None:
-    for kind in ("other_language", "mojibake", "outer_space", "duplicate_pair"):
-        for count, price, pairs, is_advised in (
-            (1, 233e-6, PAIRS, True),  # 2 s
-            (1, 3e-6, 3_000_000, True),  # 9 s
-            (1, 233e-6, 3_000_000, False),  # 700 s for 300 pairs
-            (20, 233e-6, 3_000_000, False),
-            (24, 233e-6, 3_000_000, True),  # 700 s for 7,200 pairs
-            (24, 233e-6, 50_000_000, True),
-            (1, 20e-6, 50_000_000, False),  # 1,000 s for 5,000 pairs
-        ):
-            advised = _advised(_split(_found(kind, count)), price=price, pairs=pairs)
-            assert bool(advised) == is_advised, (kind, count, price, pairs)
+def test_languages_of_many_pairs_are_identified_where_many_are_others() -> None:
+    for count, pairs, is_advised in (
+        (1, PAIRS, True),  # 3 s
+        (1, 29_000, True),  # 10 s
+        (1, 3_000_000, False),  # 1,020 s for 300 pairs
+        (33, 3_000_000, False),
+        (34, 3_000_000, True),  # 1,020 s for 10,200 pairs
+        (34, 50_000_000, True),
+    ):
+        advised = _advised(_split(_found("other_language", count)), pairs=pairs)
+        assert advised == ({"language": True} if is_advised else {}), (count, pairs)
+    assert _advised(_split(_found("outer_space", 1)), pairs=50_000_000)
 
 
 def test_certain_errors_are_removed_however_rare() -> None:
@@ -90,7 +86,7 @@ def test_repeated_pairs_and_overlaps_are_removed() -> None:
     assert _advised(_split(_found("duplicate_source", 5))) == {}
     assert _advised(_split(_found("duplicate_pair", 1))) == {"duplicates": "pair"}
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")
-    assert advise([_split()], [overlap], {}, 9**9) == (CleaningConfig(overlap="normalized"), {})
+    assert advise([_split()], [overlap], 9**9) == (CleaningConfig(overlap="normalized"), {})
 
 
 def test_a_count_from_a_sample_says_so() -> None:
