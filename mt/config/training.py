@@ -38,8 +38,8 @@ class TrainingConfig(Section):
     max_epochs: Count | None = None
     """Maximum number of passes over the corpus."""
     patience: Annotated[Count | None, Automatic] = 10
-    """Stop after this many validations without a better `best_metric` and without a clearly lower
-    loss; null: never."""
+    """Stop after this many validations without a better `best_metric` and without a clearly better
+    chrF2 or loss; null: never."""
     target_tokens_per_update: Annotated[Count, Automatic] = 4096
     """Target tokens per update on any hardware, with end marks and without padding."""
     max_tokens_per_batch: Annotated[Count, Automatic] = 4096
@@ -103,7 +103,8 @@ class TrainingConfig(Section):
     `auto`: if the extra `ctranslate2` is installed and the device is a CPU; `int8`: and
     RUN/ctranslate2-int8 too, if it costs little, as for `mt export`."""
     best_metric: Annotated[Metric, Automatic] = "bleu"
-    """Validation metric that ranks checkpoints; of equal ones, that with the lower loss is best."""
+    """Validation metric that ranks checkpoints. chrF2 and then the loss rank equal ones, and those
+    whose BLEU has too few matching 4-grams."""
     keep_best: Count = 5
     """Number of best checkpoints to keep."""
     keep_last: Count = 2

@@ -74,7 +74,7 @@ def write_final_model(
     validation = validations.get(single.update)
     if averaged != [single.update]:
         mean = validator.run(training.validation_pairs)
-        if (mean.metric(training.best_metric), -mean.loss) < (single.score, -single.loss):
+        if mean.ranked(state.update, training.best_metric).rank > single.rank:
             progress.print_line(
                 f"the mean of updates {averaged} is worse ({mean.as_text(signatures=False)}) than "
                 f"update {single.update} alone, which becomes the final model"
@@ -118,7 +118,7 @@ def _choose_single(
         return best
     others = -(-last // training.validate_every) - 1
     one, other = validated(best.update), validated(last)
-    chosen, verdict = Ranked(last, other.metric(metric), other.loss), "not better"
+    chosen, verdict = other.ranked(last, metric), "not better"
     if validator.is_clearly_better(one, other, metric, comparisons=max(others, 1)):
         chosen, verdict = best, "better"
     progress.print_line(
@@ -144,12 +144,14 @@ def _choose_search(
     language, tokenizer = validator.direction.target, validator.bleu_tokenizer
     reason = "`decoding.mbr` needs several translations" if config.decoding.mbr else ""
     reason = reason or why_unable_to_rank(references, target_language=language, tokenizer=tokenizer)
+    if not reason and not greedy.evaluation.bleu.ranks:
+        reason = f"a BLEU of {greedy.evaluation.bleu.value:.2f} does not rank"
     search, values = "beam", dict[str, float]()
     if not reason:
         beam = replace(validator, decoding=validator.decoding.changed(search="beam")).run()
         values = {name: v.evaluation.bleu.value for name, v in (("greedy", greedy), ("beam", beam))}
         cost = round(values["beam"] - values["greedy"], 2)
-        search = "greedy" if values["greedy"] and cost <= _MAX_GREEDY_COST else "beam"
+        search = "greedy" if cost <= _MAX_GREEDY_COST else "beam"
         reason = f"greedy search costs {cost:z.2f} BLEU, {values['beam']:.2f} by beam search"
     progress.print_line(f"`decoding.search: {search}`: {reason}")
     progress.record("search", search=search, **values)

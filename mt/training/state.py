@@ -42,6 +42,8 @@ class Health:
     skipped_in_a_row: int = 0
     lowest_validated: float | None = None
     """Lowest validation loss at a gain, from which `patience` judges the next ones."""
+    highest_chrf: float = 0.0
+    """Highest chrF2 at a gain."""
 
     def add(self, metrics: StepMetrics, update: int, guess: float = math.inf) -> None:
         """Add the metrics of one update; `guess` is a loss that a healthy run is not far above."""
@@ -77,21 +79,29 @@ class Health:
 
 
 _CLEARLY_LOWER = 0.99
-"""Share of an earlier loss below which a loss is no chance."""
+"""Share of a loss or chrF2 below which another is lower by more than chance."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A checkpoint and its validation; a higher `score` is better, and then a lower `loss`."""
+    """A checkpoint and its validation: the best has the highest `score`, or else the best chrF2."""
 
     update: int
     score: float
+    """Value of `training.best_metric`, the loss negated; 0 for a BLEU that does not rank."""
     loss: float
+    chrf: float = 0.0
+    """chrF2; 0 in checkpoints of earlier versions."""
 
     @property
-    def rank(self) -> tuple[float, float, int]:
+    def rank(self) -> tuple[float, float, float, int]:
         """Key of the order, best first: of equal checkpoints, the later one."""
-        return -self.score, self.loss, -self.update
+        return -self.score, -self.chrf, self.loss, -self.update
+
+    def as_text(self, metric: str) -> str:
+        """Return the update, with the value of the metric where that ranks."""
+        value = f", {metric} {abs(self.score):.2f}" if self.score else ""
+        return f"update {self.update:,}{value}"
 
 
 @dataclass
@@ -113,14 +123,18 @@ class TrainState:
     def add_validated(self, ranked: Ranked) -> None:
         """Rank the checkpoint of a validation, and count validations without gain.
 
-        A validation is a gain if the score is better or the loss clearly lower than at the gain
-        before: the score of an early model may be 0, or chance.
+        A validation is a gain if the score is better, or the loss or chrF2 clearly better than at
+        the gains before: the score of an early model may be 0, or chance.
         """
-        lowest = self.health.lowest_validated or ranked.loss
-        has_better_score = not self.best or ranked.score > self.best[0].score
-        has_gained = has_better_score or ranked.loss < _CLEARLY_LOWER * lowest
-        self.validations_without_gain = 0 if has_gained else self.validations_without_gain + 1
-        self.health.lowest_validated = min(ranked.loss, lowest) if has_gained else lowest
+        health, best = self.health, self.best[0].score if self.best else -math.inf
+        lowest, highest = health.lowest_validated or ranked.loss, health.highest_chrf
+        is_lower = ranked.loss < _CLEARLY_LOWER * lowest
+        if ranked.score > best or is_lower or highest < _CLEARLY_LOWER * ranked.chrf:
+            lowest, highest = min(ranked.loss, lowest), max(ranked.chrf, highest)
+            self.validations_without_gain = 0
+        else:
+            self.validations_without_gain += 1
+        health.lowest_validated, health.highest_chrf = lowest, highest
         self.best = sorted([*self.best, ranked], key=lambda other: other.rank)
         self.validated_update = ranked.update
 

@@ -216,11 +216,11 @@ class Trainer:
         self.log_metrics()
         progress.log(state)
         if self.is_out_of_patience():
-            best, name = state.best[0], METRIC_NAMES[training.best_metric]
+            name = METRIC_NAMES[training.best_metric]
             progress.print_line(
                 f"update {state.update:,}: `training.patience` ends the training, after "
-                f"{state.validations_without_gain} validations without a better {name} than "
-                f"{abs(best.score):.2f} (update {best.update:,}) or a clearly lower loss"
+                f"{state.validations_without_gain} validations without a better {name}, or a "
+                f"clearly better chrF2 or loss; best: {state.best[0].as_text(name)}"
             )
 
     def run_update(self, planned: PlannedUpdate) -> None:
@@ -310,11 +310,9 @@ class Trainer:
         with progress.paused(), self.learner.average.swapped():
             validation = self.validator.run(self.training.validation_pairs)
         self.validations[state.update] = validation
-        ranked = Ranked(state.update, validation.metric(metric), validation.loss)
-        standing = "new best"
+        ranked, standing = validation.ranked(state.update, metric), "new best"
         if state.best and state.best[0].rank < ranked.rank:
-            best, name = state.best[0], METRIC_NAMES[metric]
-            standing = f"best {name} {abs(best.score):.2f} at update {best.update:,}"
+            standing = f"best: {state.best[0].as_text(METRIC_NAMES[metric])}"
         clauses = [
             f"{progress.position(state)}: {validation.as_text(signatures=False)}",
             standing,

@@ -38,6 +38,7 @@ from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
 from mt.tables import align_columns, clip, make_printable
 from mt.training.data import TrainingData, example_lengths
+from mt.training.state import Ranked
 from mt.training.step import Learner, TrainingPass
 
 
@@ -130,8 +131,8 @@ class Validator:
     ) -> bool:
         """Return True if the first of two validations is better by more than chance.
 
-        Sentences are resampled for BLEU and chrF, batches for the loss. The first may be the best
-        of several that are compared with the other.
+        Sentences are resampled for BLEU, or for chrF where BLEU does not rank, and batches for the
+        loss. The first may be the best of several that are compared with the other.
         """
         if metric == "loss":
             losses, other_losses = np.array(one.losses), np.array(other.losses)
@@ -143,7 +144,7 @@ class Validator:
             return len(losses) >= LEAST_DIFFERING and bool(is_significant)
         bleu, chrf = choose_metrics(self.direction.target, self.bleu_tokenizer)
         return is_better_than_chance(
-            bleu if metric == "bleu" else chrf,
+            bleu if metric == "bleu" and one.evaluation.bleu.ranks else chrf,
             one.texts,
             other.texts,
             [[pair.target for pair in spread(self.data.valid, len(one.texts))]],
@@ -231,8 +232,6 @@ class Sample:
         return "\n".join(clip(line, width) for line in align_columns(rows).split("\n"))
 
 
-_LEAST_BLEU = 1.0
-"""BLEU of an early model from which it ranks checkpoints; below it, the loss does."""
 METRIC_NAMES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2", "loss": "loss"}
 
 
@@ -249,15 +248,14 @@ class Validation:
     losses: Sequence[tuple[float, float]] = ()
     """Summed loss and target tokens of each batch."""
 
-    def metric(self, name: Metric) -> float:
-        """Return a metric by its config name, negated if lower values are better.
+    def ranked(self, update: int, metric: Metric) -> Ranked:
+        """Return the rank of the checkpoint of an update by a metric.
 
-        A BLEU that is chance counts as 0.
+        A BLEU that does not rank counts as 0.
         """
-        if name == "loss":
-            return -self.loss
-        bleu, chrf = self.evaluation.bleu.value, self.evaluation.chrf.value
-        return chrf if name == "chrf" else bleu if bleu >= _LEAST_BLEU else 0.0
+        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf.value
+        scores = {"bleu": bleu.value if bleu.ranks else 0.0, "chrf": chrf, "loss": -self.loss}
+        return Ranked(update, scores[metric], self.loss, chrf)
 
     def as_text(self, *, signatures: bool = True) -> str:
         """Return loss and scores in one line."""
