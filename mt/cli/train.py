@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -79,6 +80,7 @@ def train(
     overrides: Overrides = None,
 ) -> None:
     """Train a model, or resume a stopped run."""
+    began_at = time.perf_counter()  # the imports below take seconds
     if os.path.lexists(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
@@ -87,7 +89,7 @@ def train(
 
     check_export_possible(loaded.training, loaded.decoding)
     run = run or default_run(config)
-    summary = train_model(loaded, run)
+    summary = train_model(loaded, run, began_at=began_at)
     if summary:  # rank 0 alone
         export_and_calibrate(run, loaded)
         typer.echo(summary)  # last: the reader of a pipe may have gone

@@ -12,6 +12,8 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Duration = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$")]
 """A time: a number and `s`, `m`, `h` or `d`, such as `30m` or `1.5h`."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+FINAL_TIMES = 3
+"""Pairs that score the final model within a budget, in times of those of a validation."""
 LORA_SCALE = 2.0
 """Factor of the product of the matrices of `training.lora`."""
 Part = Literal["source_embedding", "target_embedding", "output", "encoder", "decoder"]
@@ -91,7 +93,7 @@ class TrainingConfig(Section):
     """Updates between two validations; each validation writes a checkpoint."""
     validation_pairs: Annotated[Count | None, Automatic] = None
     """Pairs to score and translate at each validation, evenly spread over the split; null: all. The
-    final model is always scored on all."""
+    final model is scored on all, or with a `budget` on three times as many."""
     checkpoint_every: Count | None = None
     """Updates between two further checkpoints; null: only at validations."""
     log_every: Count = 50
@@ -116,6 +118,15 @@ class TrainingConfig(Section):
     def budget_seconds(self) -> float | None:
         """The budget in seconds."""
         return float(self.budget[:-1]) * _SECONDS[self.budget[-1]] if self.budget else None
+
+    @property
+    def final_pairs(self) -> int | None:
+        """Pairs for the work after the last update: score, search and export; None for all."""
+        return (
+            None
+            if self.budget is None
+            else self.validation_pairs and FINAL_TIMES * self.validation_pairs
+        )
 
     def _broken_rules(self) -> Iterator[str]:
         if not (self.max_updates or self.max_epochs or self.patience):

@@ -15,6 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from mt.config import Config
 from mt.config.data import DataConfig
+from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.decoding import confidence
@@ -24,7 +25,7 @@ from mt.errors import DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, load_for_split, translate_pairs
 from mt.files import require_file, write_json
 from mt.model.device import keep_freed_memory
-from mt.runs import CONFIDENCE_FILE, CONFIDENCE_FORMAT
+from mt.runs import CONFIDENCE_FILE, CONFIDENCE_FORMAT, CONFIG_FILE
 from mt.tables import align_columns, clip, make_printable
 
 Floats = NDArray[np.float64]
@@ -102,19 +103,20 @@ def calibrate_run(
 def calibrate_trained_run(run: Path, config: Config) -> None:
     """Calibrate a trained run on its valid split, unless that was done.
 
-    A reason for no calibration is logged; no error is raised.
+    `training.budget` may lower the pairs. A reason for no calibration is logged, never raised.
     """
     try:
         translator = Translator.load(run, overrides=config.tag_overrides("valid"))
         calibration = translator.calibration
-        calibration = calibration or _calibrate_on(translator, config.data, "valid", run)
+        most = load_config(run / CONFIG_FILE).training.final_pairs or _MOST_PAIRS
+        calibration = calibration or _calibrate_on(translator, config.data, "valid", run, most)
         _logger.info("%s", calibration.as_text())
     except (UserError, OSError) as error:
         _logger.info("no confidence: %s", error)
 
 
 def _calibrate_on(
-    translator: Translator, data: DataConfig, name: str, folder: Path
+    translator: Translator, data: DataConfig, name: str, folder: Path, most: int = _MOST_PAIRS
 ) -> confidence.Calibration:
     """Calibrate a model on a split and write the result into its folder."""
     if translator.decoding.search == "sample":
@@ -123,7 +125,7 @@ def _calibrate_on(
     pairs = [pair for pair in read if pair.source.strip() and pair.target.strip()]
     if len(pairs) < _FEWEST_PAIRS:
         raise UserError(f"{name} has {len(pairs)} pairs; a calibration needs {_FEWEST_PAIRS}")
-    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), _MOST_PAIRS)).astype(int)
+    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), most, _MOST_PAIRS)).astype(int)
     calibration = calibrate(translator, [pairs[index] for index in chosen])
     write_json(folder / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})
     return calibration

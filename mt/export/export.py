@@ -87,6 +87,8 @@ class ExportOptions:
     """Device of the run."""
     min_identical: float = MIN_IDENTICAL
     """Share of lines with equal translations; 0 keeps a quantization whatever it costs."""
+    most_lines: int | None = None
+    """Number of lines that both models translate, fewer than usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,9 @@ class Proof:
         except (DataError, OSError) as error:
             raise UserError(f"{error}; {hint}") from error
         limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
-        pairs = [pair for pair in pairs if pair.source.strip()][:limit]
+        pairs = [pair for pair in pairs if pair.source.strip()][
+            : min(limit, options.most_lines or limit)
+        ]
         if not pairs:
             raise UserError(f"{origin}: has no line to translate; {hint}")
         lines = tuple(pair.source for pair in pairs)
@@ -423,7 +427,8 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
             _logger.info("%s: no export to CTranslate2: %s", run, reason)
             return
         # The run translates the lines once, as many as the last quantization needs.
-        options = ExportOptions(missing[-1], device="cpu", min_identical=1.0)
+        most = model.config.training.final_pairs
+        options = ExportOptions(missing[-1], device="cpu", min_identical=1.0, most_lines=most)
         proof = Proof.read(model.with_weights(), options)
         for quantization in missing:
             folder = export_folder(run, quantization)

@@ -4,9 +4,9 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,28 +15,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from mt.config import Config, TrainingConfig
 from mt.data.batches import SOURCE, TARGET, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import available_memory, keep_freed_memory, select_device
-from mt.special_ids import EOS
 from mt.training.automatic import measure_corpora
 from mt.training.data import prepare, read_corpora
 from mt.training.distributed import World
 from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
 from mt.training.resolve import choose_length, choose_settings, with_settings
-from mt.training.resources import estimate_memory, measure_speed
+from mt.training.resources import estimate_memory, measure_speed, measure_validation
 from mt.training.run_folder import RunFolder
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
 
 PROBE_SECONDS = 15.0
 MAX_UPDATES = 60
-VALIDATION_BATCHES = 6
-"""Batches that are decoded to time a validation, spread evenly over the lengths."""
 
 _SAVES_MEMORY: dict[str, dict[str, Any]] = {
     "recompute: on": {"recompute": "on"},
@@ -146,6 +143,11 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
                     less[name] = estimate(trainer.config.changed(training=changed).training)
 
         probed_updates, seconds = probe_training(trainer, update_tokens=tokens.sum(axis=1))
+        # The mean of all, and of the final one, in parts of the split.
+        every, final = training.validation_pairs, training.final_pairs
+        sizes = [min(n or len(data.valid), len(data.valid)) for n in (every, final)]
+        scored = (validations * sizes[0] + sizes[1]) / (validations + 1)
+        seconds = {**seconds, "validation": seconds["validation"] * scored / len(data.valid)}
         numbers = {"update": count, "validation": validations + 1, "checkpoint": checkpoints}
         return TrainingPlan(
             device=device.type,
@@ -275,50 +277,21 @@ def probe_training(
     """Return the number of timed updates of a new training, and times in seconds.
 
     They are of an `update` of the mean size, a `validation` of the whole split and a `checkpoint`.
-    `update_tokens` [U] are the tokens of each update of the first epoch. The validation is
-    extrapolated from a sample of the split. Each translation gets the mean length of the
-    references: the output of an untrained model ends anywhere.
+    `update_tokens` [U] are the tokens of each update of the first epoch.
     """
     first, _ = time_updates(trainer, 1, warmup=1)
     updates = int(np.clip(PROBE_SECONDS / first, 1, MAX_UPDATES - 3))
     begin = trainer.state.update + 1
     seconds, _ = time_updates(trainer, updates, warmup=1)
     tokens = np.take(update_tokens, np.arange(begin, begin + updates), mode="wrap").sum()
-
-    data, decoding = trainer.data, trainer.validator.decoding
-    lengths, batch_size = data.valid_lengths, decoding.sentences_at_once
-    order = np.argsort(-lengths[:, SOURCE], kind="stable")
-    batches = np.split(order, range(batch_size, len(order), batch_size))
-    step = -(-len(batches) // VALIDATION_BATCHES)
-    sample = np.concatenate(batches[step // 2 :: step]).tolist()
-    part = replace(
-        data,
-        valid=tuple(data.valid[index] for index in sample),
-        valid_examples=tuple(data.valid_examples[index] for index in sample),
-    )
-    source, target = lengths.sum(axis=0, dtype=int).tolist()
-    decoding = decoding.changed(max_length_ratio=target / source, max_length_extra=1)
-    validator = replace(trainer.validator, data=part, decoding=decoding)
-
-    def forbid_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
-        logits[..., EOS] = float("-inf")  # so that each translation reaches its length limit
-        return logits
-
-    with trainer.learner.model.output.register_forward_hook(forbid_eos):
-        validation = _time(trainer, validator.run)
+    validation, _ = measure_validation(trainer.config, trainer.data, trainer.device, seconds=4.0)
+    began_at = time.perf_counter()
+    trainer.save()
     return updates, {
         "update": seconds * float(update_tokens.mean() / tokens),
-        "validation": validation * float(target / lengths[sample, TARGET].sum()),
-        "checkpoint": _time(trainer, trainer.save),
+        "validation": validation * len(trainer.data.valid),
+        "checkpoint": time.perf_counter() - began_at,
     }
-
-
-def _time(trainer: Trainer, work: Callable[[], object]) -> float:
-    synchronize(trainer.device)
-    began = time.perf_counter()
-    work()
-    synchronize(trainer.device)
-    return time.perf_counter() - began
 
 
 def synchronize(device: torch.device) -> None:

@@ -36,12 +36,12 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
 from mt.recipes.detection import detect_corpora, detect_data
+from mt.training import automatic
 from mt.training.automatic import Forecast, estimate_parameters, measure_corpora
 from mt.training.distributed import World
 from mt.training.resolve import Setting, Settings, choose_settings, expect_updates, with_settings
 from mt.training.resources import measure_speed
 
-_MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100
 """Least number of different pairs if validation and test pairs are given."""
 MAX_CHECKED = 100_000
@@ -129,8 +129,7 @@ def write_new_config(request: Request) -> Path:
     settings, forecast = choose_settings(config, corpus, device, measure)
     assert forecast is not None, "a new config has open keys"
     sized = with_settings(config, settings)
-    validated = scan.overlaps["valid"][1] if valid else scan.held_out_pairs
-    updates = expect_updates(sized.training, forecast, corpus, validated)
+    updates = expect_updates(sized.training, forecast, corpus)
     passes = updates * forecast.update_tokens / corpus.target_tokens
     if passes >= AUGMENTED_PASSES:
         augmentation = "on"
@@ -141,6 +140,7 @@ def write_new_config(request: Request) -> Path:
         config = config.changed(data=config.data.changed(augmentation=augmentation))
     text = _format_config(config, settings, comments, offers_terms=passes >= AUGMENTED_PASSES)
     _log_cost(sized, forecast, updates, passes, device)
+    automatic.warn_of_weakness(scan.distinct, passes)
     write_text(output, text)
     run = shlex.quote(str(Path("runs") / output.stem))
     then = f"mt translate {run}, and mt evaluate {run} --split {next(iter(data.tests))}"
@@ -233,7 +233,7 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
         changed["valid"] = split
     if not data.tests:
         changed["tests"] = {"test": split}
-    least = _MIN_PAIRS if changed else _MIN_PAIRS_WITH_SPLITS
+    least = automatic.LEAST_PAIRS if changed else _MIN_PAIRS_WITH_SPLITS
     if scan.distinct < least:
         why = ", because validation and test pairs are held out of them" if changed else ""
         raise DataError(
@@ -332,12 +332,6 @@ def _log_cost(
         f"{updates:,.0f}",
         f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
     )
-    if passes < 1:
-        _logger.warning(
-            "warning: the time allows about %.0f%% of one pass over the corpus; allow more with "
-            "--budget",
-            100 * passes,
-        )
 
 
 def _format_config(

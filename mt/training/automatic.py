@@ -4,6 +4,7 @@
 with this code, those for larger models are published practice.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.languages import in_letters
 
+_logger = logging.getLogger(__name__)
 _Number = TypeVar("_Number", int, float)
 LETTERS_PER_TOKEN = 3.5
 """Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
@@ -116,6 +118,8 @@ LONGEST_TRAINING = {"cuda": 12 * 3600.0}
 _LONGEST_ELSEWHERE = 3600.0
 MOST_PASSES = ((1_000_000, 80), (20_000, 200), (0, 500))
 """Least number of pairs, and passes that end a training before its budget."""
+LEAST_PAIRS = 500
+"""Pairs from which a translator is possible."""
 COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
 CHARACTER_SHARE = 0.8
 """Largest share of a vocabulary for single characters; a larger one leaves too few words."""
@@ -296,6 +300,13 @@ def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
         characters[0].update(pair.source.replace(" ", ""))
         characters[1].update(pair.target.replace(" ", ""))
     return CorpusStatistics(scan.pairs, (source, target), characters, lengths)
+
+
+def warn_of_weakness(pairs: int, passes: float) -> None:
+    """Log a warning if some passes over a corpus of some pairs cannot give a translator."""
+    if pairs < LEAST_PAIRS or passes < 1:
+        text = "warning: %.2g passes over %s pairs are too little for a translator; it needs "
+        _logger.warning(text + "thousands of pairs and several passes", passes, f"{pairs:,}")
 
 
 def share_script(characters: tuple[Counter[str], Counter[str]]) -> bool:

@@ -83,8 +83,14 @@ def write_final_model(
             _load_mean(folder, model, averaged)
         else:
             validation = mean
-    if validation is None or validation.evaluation.sentences < len(data.valid):
-        validation = validator.run()
+    most = min(training.final_pairs or len(data.valid), len(data.valid))
+    if validation is None or validation.evaluation.sentences < most:
+        validation = validator.run(most)
+    if most < len(data.valid):
+        progress.print_line(
+            f"`training.budget` allows to score the final model on {most:,} of {len(data.valid):,} "
+            "pairs; `mt evaluate RUN --split valid` takes all"
+        )
     progress.record(
         "final",
         averaged_updates=averaged,
@@ -148,8 +154,9 @@ def _choose_search(
         reason = f"a BLEU of {greedy.evaluation.bleu.value:.2f} does not rank"
     search, values = "beam", dict[str, float]()
     if not reason:
-        beam = replace(validator, decoding=validator.decoding.changed(search="beam")).run()
-        values = {name: v.evaluation.bleu.value for name, v in (("greedy", greedy), ("beam", beam))}
+        beam = replace(validator, decoding=validator.decoding.changed(search="beam"))
+        scores = {"greedy": greedy, "beam": beam.run(greedy.evaluation.sentences)}
+        values = {name: each.evaluation.bleu.value for name, each in scores.items()}
         cost = round(values["beam"] - values["greedy"], 2)
         search = "greedy" if cost <= _MAX_GREEDY_COST else "beam"
         reason = f"greedy search costs {cost:z.2f} BLEU, {values['beam']:.2f} by beam search"

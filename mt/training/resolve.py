@@ -24,7 +24,8 @@ from tqdm import tqdm
 
 from mt.config import Config, TrainingConfig
 from mt.config.loading import load_config, open_keys, with_values
-from mt.data.batches import TARGET, Lengths
+from mt.config.training import FINAL_TIMES
+from mt.data.batches import Lengths
 from mt.data.tokenizer_training import copied_layout
 from mt.errors import ConfigError, UserError
 from mt.evaluation.scores import why_unable_to_rank
@@ -50,9 +51,11 @@ from mt.training.automatic import (
     most_warmup,
     share_script,
     source_of_width,
+    warn_of_weakness,
 )
 from mt.training.data import TrainingData
 from mt.training.passes import should_compile
+from mt.training.resources import measure_validation
 from mt.training.setup import batch_tokens, most_updates
 
 _logger = logging.getLogger(__name__)
@@ -64,10 +67,17 @@ _TOO_LARGE = UserError, torch.OutOfMemoryError
 """Errors of a measurement where the device has too little memory for the model."""
 _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
+_FEWEST_VALIDATIONS, _INTERVAL = 4, 50
+"""Validations in a run where as many as usual would be fewer updates apart than these."""
 _VALIDATION_SHARE = 0.05
-"""Share of a budget for validations, without the last."""
-_VALIDATION_COST = 5.0
-"""Time to score and translate a pair, in times of training on it; more for smaller models."""
+"""Largest share of the training time for validations, without that of the final model."""
+_EXPECTED_SHARE = 0.85
+"""Share of a budget that is for updates, before validation is measured."""
+_PASSES_AFTER, _SECONDS_AFTER = 3.0, 6.0
+"""Time after the last update (validation, choice of the search, export, calibration), in times of
+a translation of the validated pairs by the search of the config, and in seconds to load models."""
+_LEAST_UPDATES, _LEAST_WARMUP = 20, 100
+"""Updates that a budget has to allow, and of the warm-up of a training of unknown length."""
 _START, _PREPARED_PAIRS = 10.0, 4000
 """Seconds in which a training starts, and pairs that it reads, learns from and encodes in one."""
 _CERTAIN = 0.9
@@ -86,6 +96,21 @@ class Setting:
 
     value: Any
     reason: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of an update and, as `measure_validation` returns them, of each of some pairs."""
+
+    update: float
+    new: float
+    trained: float
+    pairs: int
+
+    def after(self, training: TrainingConfig, count: int) -> float:
+        """Return the seconds after the last update, for validations on `count` pairs."""
+        pairs = self.pairs if training.budget is None else min(FINAL_TIMES * count, self.pairs)
+        return _SECONDS_AFTER + _PASSES_AFTER * self.trained * pairs
 
 
 Settings = dict[str, Setting]
@@ -140,7 +165,8 @@ def choose_settings(
         reason = explain_update(forecast, device.type)
         chosen["training.target_tokens_per_update"] = Setting(forecast.update_tokens, reason)
         if training.budget is not None and training.max_updates is None is training.max_epochs:
-            _require_updates(training, forecast.updates)
+            seconds = forecast.seconds / forecast.updates
+            _require_updates(training, forecast.updates, f"an update takes {seconds:.2g} s")
     if device.type != "cuda":  # on CUDA each session chooses it
         tokens = batch_tokens(training, config.data.max_tokens, device)
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
@@ -238,7 +264,8 @@ def _choose_model(
         parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
         least = 0.0 if size is SIZES[0] else size.tokens_per_parameter * parameters
         try:
-            if forecast.tokens >= least and rate:
+            is_known = size is reference and "training.target_tokens_per_update" not in keys
+            if forecast.tokens >= least and rate and not is_known:
                 update = {"target_tokens_per_update": forecast.update_tokens}
                 trained = candidate.changed(training=config.training.changed(**update))
                 measured = _measure(trained, corpus, device, measure)
@@ -294,37 +321,49 @@ def choose_length(
     """
     given, settings = config, _choose_metric(config, data) | _choose_start(config, device)
     config, keys = with_settings(given, settings), frozenset(open_keys(given))
-    training, per_epoch, seconds = config.training, len(data.plan_epoch()), 0.0
+    training, per_epoch = config.training, len(data.plan_epoch())
     if training.guided_alignment or training.init_embeddings == "translations":
         _ = data.translation_table  # before the time left is measured
-    updates = most_updates(training, per_epoch)
-    if updates is None or training.budget is not None:
+    updates, timing = most_updates(training, per_epoch), None
+    if updates is None or training.budget is not None or training.is_open("validate_every"):
         compiles = training.compile == "auto" and should_compile(training, device)
         if compiles:
             config = config.changed(training=training.changed(compile="on"))
         began_at = time.perf_counter()
         speed = measure(config, data.store.lengths, data.vocabularies)
+        measured_at = time.perf_counter()
         seconds = training.target_tokens_per_update / speed
+        timing = Timing(seconds, *measure_validation(config, data, device), len(data.valid))
         now = time.perf_counter()
-        if training.budget is not None:
-            left = ends_at - now - (now - began_at if compiles else 0.0)  # a session compiles again
-            updates, end = _choose_end(training, data, per_epoch, seconds, left)
+        if training.budget is not None:  # a session compiles again
+            left = ends_at - now - (measured_at - began_at if compiles else 0.0)
+            updates, end = _choose_end(training, len(data.store.lengths), per_epoch, timing, left)
             settings |= end
     expected = updates
     if expected is None:
+        assert timing is not None, "the end is not given"
         parameters = estimate_parameters(config.model, max(data.vocabularies))
         tokens = training.target_tokens_per_update
         limits = expect_end(per_epoch * tokens, parameters, device.type)
-        expected = math.ceil(min(limits.tokens / tokens, limits.seconds / seconds))
+        expected = math.ceil(min(limits.tokens / tokens, limits.seconds / timing.update))
+    if training.init_from is None:
+        warn_of_weakness(len(data.store.lengths), expected / per_epoch)
     if "training.guided_alignment" in settings and training.is_open("guided_alignment_updates"):
         half = Setting(max(1, expected // 2), "half of the expected updates")
         settings["training.guided_alignment_updates"] = half
     schedule = _choose_schedule(with_settings(given, settings), updates, expected)
     settings |= _of_keys(schedule, keys - settings.keys())
-    if training.is_open("validate_every"):
-        every = Setting(max(1, expected // _VALIDATIONS), f"{_VALIDATIONS} validations in the run")
-        settings["training.validate_every"] = every
-        _log_length(with_settings(given, settings).training, seconds, expected)
+    if timing is not None and (training.budget is not None or training.is_open("validate_every")):
+        every, count = _plan_validations(training, updates, expected, timing)
+        reason = f"{_VALIDATION_SHARE:.0%} of the time at most"
+        extent = {"validate_every": every, "validation_pairs": count}
+        chosen = {f"training.{key}": Setting(value, reason) for key, value in extent.items()}
+        settings |= _of_keys(chosen, keys)
+        if updates is None:
+            expected = max(expected, ((training.patience or 0) + 1) * every)
+        seconds = timing.update + count * timing.new / every
+        last = expected * seconds + timing.after(training, count)
+        _log_length(with_settings(given, settings).training, expected, every * timing.update, last)
     resolved = with_settings(given, settings)
     for key in keys - settings.keys():
         if key != _BATCH_TOKENS:
@@ -334,77 +373,81 @@ def choose_length(
 
 
 def _choose_end(
-    training: TrainingConfig, data: TrainingData, per_epoch: int, seconds: float, left: float
+    training: TrainingConfig, pairs: int, per_epoch: int, timing: Timing, left: float
 ) -> tuple[int, Settings]:
-    """Choose the last update and the extent of validation, for the time left of a budget.
+    """Choose the last update for the time left of a budget; an epoch has `per_epoch` updates.
 
-    An epoch has `per_epoch` updates, one takes `seconds`. The end of the config stays where it
-    comes first. Logs which does.
+    The end of the config stays where it comes first. Logs which does.
     """
-    passes = most_passes(len(data.store.lengths))
+    passes = most_passes(pairs)
     most, useful = most_updates(training, per_epoch), passes * per_epoch
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)
-    tokens = float(data.valid_lengths[:, TARGET].sum())
-    updates, pairs = _updates_in(training, len(data.valid), tokens, seconds, left)
-    settings = {}
-    if training.is_open("validation_pairs"):
-        extent = Setting(pairs, "a twentieth of the budget at most")
-        settings["training.validation_pairs"] = extent
+    updates, after = _updates_in(training, timing, left)
     if most is not None:
         keys = [key for key in ("max_updates", "decay_updates") if getattr(training, key) == most]
         key = next(iter(keys), "max_epochs")
         end, budget = f"`training.{key}: {getattr(training, key)}`", f"budget {training.budget}"
         if most * _CERTAIN <= updates:
             _logger.info("%s ends the training, before its %s", end, budget)
-            return most, settings
+            return most, {}
         text = "%s ends the training, after %s updates instead of the %s of %s"
         _logger.info(text, budget, f"{updates:,}", f"{most:,}", end)
-    _require_updates(training, updates)
+    spent = (training.budget_seconds or 0.0) - left
+    reason = f"preparation took {spent:.0f} s, an update takes {timing.update:.2g} s, and the end "
+    reason += f"(validation, choice of the search, export, calibration) takes {after:.0f} s"
+    _require_updates(training, updates, reason)
     reason = f"as many as fit into {training.budget}"
     if most is None and useful < updates:
         updates, reason = useful, f"{passes} passes over the corpus"
         _logger.info("%s end the training, before its budget %s", reason, training.budget)
-    return updates, {**settings, "training.max_updates": Setting(updates, reason)}
+    return updates, {"training.max_updates": Setting(updates, reason)}
 
 
-def expect_updates(
-    training: TrainingConfig, forecast: Forecast, corpus: CorpusStatistics, valid_pairs: int
-) -> float:
+def expect_updates(training: TrainingConfig, forecast: Forecast, corpus: CorpusStatistics) -> float:
     """Return the updates that a training of chosen sizes will make.
 
-    A budget also pays for the preparation of the corpus, and for the validations on `valid_pairs`.
-    A compiled training makes more.
+    A budget also pays for the preparation of the corpus, validations and the export. A compiled
+    training makes more.
     """
     if training.budget_seconds is None:
         return forecast.updates
     seconds = forecast.seconds / forecast.updates
     left = training.budget_seconds - _START - corpus.pairs / _PREPARED_PAIRS
     left -= corpus.cleaning_seconds
-    tokens = valid_pairs * corpus.target_tokens / corpus.pairs
-    return min(forecast.updates, _updates_in(training, valid_pairs, tokens, seconds, left)[0])
+    return min(forecast.updates, max(_EXPECTED_SHARE * left / seconds, 0.0))
 
 
-def _updates_in(
-    training: TrainingConfig, pairs: int, tokens: float, seconds: float, left: float
-) -> tuple[int, int | None]:
-    """Return how many updates of some `seconds` fit into the time left, beside all validations.
+def _updates_in(training: TrainingConfig, timing: Timing, left: float) -> tuple[int, float]:
+    """Return how many updates fit into the time left, and the seconds of the work after them."""
+    updates, after = max(int(left / timing.update), 0), 0.0
+    for _ in range(3):  # the validations depend on the updates, and the other way round
+        every, count = _plan_validations(training, updates, updates, timing)
+        after = timing.after(training, count)
+        updates = max(int((left - after) / (timing.update + count * timing.new / every)), 0)
+    return updates, after
 
-    There are `pairs` of `tokens` on the target side to validate on. The second number is that of
-    pairs to validate on before the end; None for all.
+
+def _plan_validations(
+    training: TrainingConfig, updates: int | None, expected: int, timing: Timing
+) -> tuple[int, int]:
+    """Return the updates between validations, and the pairs of each.
+
+    What is open is chosen so that they take `_VALIDATION_SHARE` of the time. An end at some
+    `updates` is known, else about as many are expected.
     """
-    of_all = _VALIDATION_COST * tokens * seconds / training.target_tokens_per_update
-    left = max(left - of_all, 1e-6)  # the last validation
-    is_given = not training.is_open("validate_every")
-    validations = left / seconds / training.validate_every if is_given else float(_VALIDATIONS)
-    count = training.validation_pairs
+    every, count = training.validate_every, training.validation_pairs or timing.pairs
+    affordable = _VALIDATION_SHARE * timing.update / timing.new  # pairs for each update
+    if training.is_open("validate_every"):
+        least = _INTERVAL if updates is None else min(_INTERVAL, updates // _FEWEST_VALIDATIONS)
+        every = max(expected // _VALIDATIONS, least, 1)
     if training.is_open("validation_pairs"):
-        affordable = int(pairs * _VALIDATION_SHARE * left / (validations * of_all))
-        count = None if affordable >= pairs else min(pairs, max(affordable, _FEWEST_VALIDATED))
-    of_some = of_all * min(count or pairs, pairs) / pairs
-    if is_given:
-        return int(left / (seconds + of_some / training.validate_every)), count
-    return int((left - validations * of_some) / seconds), count
+        count = max(int(affordable * every), _FEWEST_VALIDATED)
+    count = min(count, timing.pairs)
+    if training.is_open("validate_every"):
+        every = max(every, math.ceil(count / affordable))
+        every = min(every, updates or every)  # the last update is always validated
+    return every, count
 
 
 def _choose_metric(config: Config, data: TrainingData) -> Settings:
@@ -442,19 +485,19 @@ def _choose_start(config: Config, device: torch.device) -> Settings:
     return {f"training.{key}": settings[key] for key in settings if training.is_open(key)}
 
 
-def _require_updates(training: TrainingConfig, updates: float) -> None:
-    """Raise ConfigError if a budget allows fewer updates than there are validations."""
-    if updates < _VALIDATIONS:
+def _require_updates(training: TrainingConfig, updates: float, reason: str) -> None:
+    """Raise ConfigError if a budget allows too few updates, for a reason."""
+    if updates < _LEAST_UPDATES:
         raise ConfigError(
-            f"budget {training.budget}: too short; on this machine it allows "
-            f"{max(int(updates), 0)} updates, and at least {_VALIDATIONS} are needed"
+            f"budget {training.budget}: too short; on this machine it allows {int(updates)} "
+            f"updates, and at least {_LEAST_UPDATES} are needed: {reason}"
         )
 
 
 def _choose_schedule(config: Config, updates: int | None, expected: int) -> Settings:
     """Choose warm-up and schedule for a last update, or for those that are expected."""
     training, width = config.training, config.model.d_model
-    most = choose_warmup(expected, width)
+    most = choose_warmup(updates or max(expected, 10 * _LEAST_WARMUP), width)
     settings = {
         "training.warmup_updates": Setting(most, f"a tenth, at most {most_warmup(width):,}")
     }
@@ -492,14 +535,13 @@ def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
         )
 
 
-def _log_length(training: TrainingConfig, seconds: float, expected: int) -> None:
+def _log_length(training: TrainingConfig, expected: int, first: float, last: float) -> None:
+    """Log the expected updates, and the seconds to the first validation and to the end."""
     extent = f"{expected:,} updates of {training.target_tokens_per_update:,} target tokens"
     text = f"training: {extent}"
     if training.max_updates is None and training.max_epochs is None:
         text = f"training: about {extent}, until {training.patience} validations bring no "
         text += "improvement, which may be earlier or later"
-    if seconds:
-        first, last = seconds * training.validate_every, seconds * expected
-        text += f"; the first validation in about {tqdm.format_interval(first)}, "
-        text += f"the end in about {tqdm.format_interval(last)}"
+    text += f"; the first validation in about {tqdm.format_interval(first)}, "
+    text += f"the end in about {tqdm.format_interval(last)}"
     _logger.info("%s", text)

@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from mt.config import Config, ModelConfig, TrainingConfig
 from mt.data.batches import (
@@ -34,6 +35,7 @@ from mt.training.loader import ADAM_MOMENTS, fit_size, heaviest
 from mt.training.setup import build_learner, new_model, resolve_for_device
 from mt.training.step import BatchTooLarge, TokenCounts, train_step
 from mt.training.translation_table import learning_bytes
+from mt.training.validation import Validator
 
 _BYTES_PER_NUMBER = 4
 _HEAP_FACTOR = 1.4
@@ -228,6 +230,42 @@ def measure_speed(
     if training.compile == "on":  # the graphs of this model count against a limit
         torch.compiler.reset()
     return speed
+
+
+def measure_validation(
+    config: Config, data: TrainingData, device: torch.device, *, seconds: float = 1.0
+) -> tuple[float, float]:
+    """Measure the seconds of a pair in a validation of a new model, and of the trained one.
+
+    The translations of a new model reach the length limit. Those of the trained one are searched
+    for as the config says, and have the mean length of the references.
+    """
+    plain = config.training.changed(compile="off", ema_decay=None)
+    config = resolve_for_device(config.changed(training=plain), device)
+    learner = build_learner(config, new_model(config.model, data.vocabularies, device), device)
+    validator = Validator.build(config, learner, data)
+    source, target = data.valid_lengths.sum(axis=0, dtype=int).tolist()
+    trained = validator.decoding.changed(
+        search="greedy" if config.decoding.search == "greedy" else "beam",
+        max_length_ratio=target / source,
+        max_length_extra=1,
+    )
+
+    def time_pair(validator: Validator) -> float:
+        pairs, taken, count = 0, 0.0, 64
+        while taken < seconds and pairs < len(data.valid):
+            began_at = time.perf_counter()
+            pairs = validator.run(count).evaluation.sentences
+            taken, count = time.perf_counter() - began_at, 2 * count
+        return taken / pairs
+
+    def forbid_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
+        logits[..., EOS] = float("-inf")
+        return logits
+
+    with learner.model.output.register_forward_hook(forbid_eos):
+        validator.run(1)  # loads what scoring needs
+        return time_pair(validator), time_pair(replace(validator, decoding=trained))
 
 
 def join_measurements(world: World) -> None:

@@ -40,15 +40,16 @@ _UPDATES_PER_SIGNAL_CHECK = 10
 _logger = logging.getLogger(__name__)
 
 
-def train(config: Config, run: Path) -> str:
+def train(config: Config, run: Path, *, began_at: float | None = None) -> str:
     """Train the model of a run, or resume its training, and return its final score.
 
-    On a CPU, an interrupted run gives the same result bit for bit. Each process of torchrun calls
-    this function; ranks other than 0 return an empty string. Raises SystemExit after a signal, and
+    A budget counts from `began_at`, a time of `time.perf_counter`, by default from now. On a CPU,
+    an interrupted run gives the same result bit for bit. Each process of torchrun calls this
+    function; ranks other than 0 return an empty string. Raises SystemExit after a signal, and
     DivergedError after a divergence.
     """
     keep_freed_memory()
-    began_at = time.perf_counter()
+    began_at = time.perf_counter() if began_at is None else began_at
     with connect_ranks(config.training.device) as world:
         agree_on_config(world, config.flat())
         require_tensorboard(config.training)

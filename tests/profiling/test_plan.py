@@ -2,32 +2,30 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from mt.config import Config
 from mt.config.loading import load_config
-from mt.data.batches import SOURCE, TARGET
-from mt.decoding.engine import Hypothesis
+from mt.data.batches import TARGET
+from mt.decoding.engine import length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import RunError
 from mt.profiling import plan as module
 from mt.profiling.plan import TrainingPlan, plan_training, probe_training, temporary_trainer
-from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.data import TrainingData, prepare
 from mt.training.loader import heaviest
+from mt.training.resources import measure_validation
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import Trainer, train
-from tests.factories import journal
+from tests.factories import CPU, journal
 
 PROBE = 4, {"update": 0.5, "validation": 3.0, "checkpoint": 0.25}
 Plan = Callable[..., TrainingPlan]
@@ -246,31 +244,24 @@ def test_a_whole_probe_of_a_session(trainer: Trainer, monkeypatch: pytest.Monkey
     assert all(0 < seconds < 60 for seconds in times.values())
 
 
-@pytest.mark.parametrize(("batch_size", "batches"), [(64, range(7)), (1, [1, 4])])
-def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_references(
-    batch_size: int, batches: Sequence[int], trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+def test_timed_translations_reach_the_limit_and_then_have_the_length_of_the_references(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translated: list[tuple[list[int], Hypothesis]] = []
+    passes: list[tuple[int, int]] = []
     n_best_ids = TorchEngine.n_best_ids
 
     def record(engine: TorchEngine, sources: Any, *rest: Any, **named: Any) -> object:
         hypotheses = n_best_ids(engine, sources, *rest, **named)
-        bests = [best for (best,) in hypotheses]
-        translated.extend(zip(sources, bests, strict=True))
+        assert not any(best.finished for best, *_ in hypotheses)
+        written = sum(len(best.ids) for best, *_ in hypotheses)
+        limits = sum(length_limit(len(source), decoding) for source in sources)
+        passes.append((written, limits))
         return hypotheses
 
+    decoding, lengths = trainer.validator.decoding, trainer.data.valid_lengths
     monkeypatch.setattr(TorchEngine, "n_best_ids", record)
-    monkeypatch.setattr(module, "VALIDATION_BATCHES", 3)
-    monkeypatch.setattr(module, "time_updates", lambda *_, warmup: (1.0, 1.0))
-    trainer.learner.model.output.register_forward_hook(
-        lambda _module, _inputs, logits: logits.index_fill(-1, torch.tensor([EOS]), 100.0)
-    )
-    decoding = trainer.validator.decoding.changed(batch_size=batch_size)
-    trainer.validator = replace(trainer.validator, decoding=decoding)
-    probe_training(trainer, update_tokens=np.ones(4, dtype=int))
-    lengths = trainer.data.valid_lengths
-    sample = np.argsort(-lengths[:, SOURCE], kind="stable")[list(batches)]
-    assert sorted(len(source) for source, _ in translated) == sorted(lengths[sample, SOURCE])
-    assert not any(hypothesis.finished for _, hypothesis in translated)
-    written = sum(len(hypothesis.ids) for _, hypothesis in translated)
-    assert abs(written - lengths[sample, TARGET].sum()) <= 3 * len(translated)
+    new, trained = measure_validation(trainer.config, trainer.data, CPU, seconds=0.01)
+    assert min(new, trained) > 0
+    _, (written, limits), (shorter, _) = passes  # the first is of one pair
+    assert abs(written - limits) <= len(lengths)
+    assert abs(shorter - lengths[:, TARGET].sum()) <= 3 * len(lengths)

@@ -125,6 +125,20 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+        # Five times the training of a pair.
+        patch.setattr(
+            resolve_module,
+            "measure_validation",
+            lambda config, *_: (
+                2
+                * (
+                    5
+                    * TOKENS
+                    * device.update_seconds(config)
+                    / config.training.target_tokens_per_update,
+                )
+            ),
+        )
         patch.setattr(
             resolve_module,
             "should_compile",
@@ -135,7 +149,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         sizes, forecast = choose_settings(open_config, facts, where, measure)
         before, sized = tuple(measured), with_settings(open_config, sizes)
         assert forecast is not None
-        expected = expect_updates(sized.training, forecast, facts, 17)
+        expected = expect_updates(sized.training, forecast, facts)
         size = sized.training.target_tokens_per_update
         per_epoch = max(1, round(pairs * TOKENS / size))
         vocabulary = sized.tokenizer.vocabulary_size

@@ -15,7 +15,7 @@ import torch
 from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config, open_keys
 from mt.data.splits import open_training_corpora, scan_corpora
-from mt.training import trainer
+from mt.training import resolve, trainer
 from mt.training.automatic import COVERAGES, CorpusStatistics, measure_corpora
 from mt.training.data import ReadCorpora, prepare, read_corpora
 from mt.training.resolve import choose_length, choose_settings, with_settings
@@ -89,6 +89,13 @@ def config(folder: Path, **sections: dict[str, Any]) -> Config:
     return Config.model_validate({"data": data, **sections})
 
 
+@pytest.fixture(autouse=True)
+def _validate_at_a_known_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "measure_validation", lambda *_: (FIRST, LAST))
+
+
+FIRST, LAST = 0.02, 0.01
+"""Seconds of a pair in validation, by a new and a trained model."""
 ENGLISH, GERMAN = ["the little dog sleeps"] * 60, ["der kleine hund schläft"] * 60
 
 
@@ -250,10 +257,10 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
     last_update = training.max_updates
     assert last_update is not None
     last = journal(tmp_path / "run", "final")[0]
-    # 1.5 seconds an update; validation and preparation take the rest.
+    # 1.5 seconds an update; preparation, validation and export take the rest.
     assert 0.8 * 120 < 1.5 * last_update < 120
     assert (training.schedule, training.decay_updates) == ("linear", last_update)
-    assert training.validate_every == last_update // 20
+    assert training.validate_every == last_update // 4  # too few for 20 validations
     assert training.patience is None
     assert (training.guided_alignment, training.guided_alignment_updates) == (0.5, last_update // 2)
     assert last["averaged_updates"][0] <= last_update
@@ -294,33 +301,56 @@ def test_alignment_is_guided_in_the_first_half_unless_something_excludes_it(
 
 
 @pytest.mark.parametrize(
-    ("settings", "spent", "valid", "pairs"),
+    ("settings", "spent", "valid", "pairs", "final"),
     [
-        ([], 0.0, 1, 7),
-        ([], 60.0, 1, 7),
-        ([], 0.0, 100, 50),  # the last validation is of all 700 pairs
-        (["validation_pairs=70"], 30.0, 100, 70),
-        (["validate_every=10"], 0.0, 1, 7),
-        (["validate_every=10", "validation_pairs=20"], 30.0, 20, 20),
+        ([], 0.0, 1, 7, 7),
+        ([], 60.0, 1, 7, 7),
+        ([], 0.0, 100, 50, 150),  # of 700
+        (["validation_pairs=70"], 30.0, 100, 70, 210),
+        (["validate_every=10"], 0.0, 1, 7, 7),
+        (["validate_every=10", "validation_pairs=20"], 30.0, 20, 20, 60),
+        (["validate_every=50"], 0.0, 100, 50, 150),
+        (["validate_every=200"], 0.0, 100, 125, 375),
+        ([], 100.0, 100, 50, 150),  # fewer pairs in place of a refusal
     ],
 )
-def test_budget_is_for_preparation_updates_and_all_validations(
+def test_budget_is_for_all_work_and_validations_take_5_percent_of_it(
     settings: list[str],
     spent: float,
     valid: int,
     pairs: int,
+    final: int,
     open_recipe: Path,
     tmp_path: Path,
 ) -> None:
     training = length_of(open_recipe, tmp_path, *settings, spent=spent, valid=valid)
-    updates = training.max_updates
+    updates, every = training.max_updates, training.validate_every
     assert updates is not None
-    of_pair = 5 * 5 / 1200  # five times its training, of five target tokens
-    last, validations = 7 * valid * of_pair, 20.0
-    if settings[:1] == ["validate_every=10"]:
-        validations = updates / 10
-    needed = spent + 0.25 * updates + validations * pairs * of_pair + last
-    assert needed == pytest.approx(120, abs=1)
+    assert training.validation_pairs == pairs
+    assert min(training.final_pairs or 7 * valid, 7 * valid) == final
+    validation = pairs * FIRST
+    if len(settings) < 2:  # else both are given
+        assert validation <= 0.05 * 0.25 * every or every == updates or pairs in {7, 50}
+    needed = spent + updates * (0.25 + validation / every) + 6 + 3 * final * LAST
+    assert needed == pytest.approx(120, abs=4)  # validations and updates are whole
+
+
+@pytest.mark.parametrize(
+    ("settings", "valid", "warmup", "every"),
+    [
+        ([], 1, 100, 50),  # 40 updates are expected, more may come
+        (["max_updates=20"], 1, 2, 12),  # 5 % of the time
+        (["max_updates=100"], 1, 10, 25),
+        (["max_updates=4000"], 1, 400, 200),
+        (["max_updates=4000", "validation_pairs=700"], 100, 400, 1120),
+        ([], 100, 100, 80),  # 50 pairs
+    ],
+)
+def test_warm_up_and_interval_have_a_floor(
+    settings: list[str], valid: int, warmup: int, every: int, open_recipe: Path, tmp_path: Path
+) -> None:
+    training = length_of(open_recipe, tmp_path, "budget=null", *settings, valid=valid)
+    assert (training.warmup_updates, training.validate_every) == (warmup, every)
 
 
 def test_budget_includes_the_reading_of_the_corpora(
@@ -367,7 +397,7 @@ def test_smaller_of_budget_and_given_end_wins_and_is_named(
     if "max_epochs=2" in settings:
         assert training.max_epochs == 2
     elif end == 4:  # what 120 seconds allow
-        assert 450 < (training.max_updates or 0) < 480
+        assert 440 < (training.max_updates or 0) < 460
     else:
         assert training.max_updates == end
     assert line in caplog.text
@@ -380,9 +410,9 @@ def test_smaller_of_budget_and_given_end_wins_and_is_named(
         (
             "null",
             None,
-            "training: about 40 updates of 300 target tokens, until 10 validations bring no "
-            "improvement, which may be earlier or later; the first validation in about 00:00, the "
-            "end in about 00:10",
+            "training: about 550 updates of 300 target tokens, until 10 validations bring no "
+            "improvement, which may be earlier or later; the first validation in about 00:12, the "
+            "end in about 02:25",
         ),
     ],
 )
@@ -397,7 +427,7 @@ def test_corpus_decides_the_end_where_the_time_does_not(
     caplog.set_level("INFO", "mt")
     training = length_of(open_recipe, tmp_path, f"budget={budget}")
     assert (training.max_updates, training.decay_updates) == (updates, updates)
-    assert training.warmup_updates == (updates or 40) // 10
+    assert training.warmup_updates == (updates or 1000) // 10
     assert line in caplog.messages
 
 
@@ -495,3 +525,4 @@ def test_too_short_budget_is_refused_with_the_updates_it_allows(
     )
     assert (status, out) == (2, "")
     assert "error: budget 90s: too short; on this machine it allows 0 updates" in err
+    assert "an update takes 3e+02 s" in err
