@@ -121,12 +121,9 @@ class TrainingConfig(Section):
 
     @property
     def final_pairs(self) -> int | None:
-        """Pairs for the work after the last update: score, search and export; None for all."""
-        return (
-            None
-            if self.budget is None
-            else self.validation_pairs and FINAL_TIMES * self.validation_pairs
-        )
+        """Pairs to score, export and calibrate the final model with; None for all."""
+        pairs = self.validation_pairs if self.budget else None
+        return pairs and FINAL_TIMES * pairs
 
     def _broken_rules(self) -> Iterator[str]:
         if not (self.max_updates or self.max_epochs or self.patience):

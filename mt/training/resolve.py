@@ -69,10 +69,8 @@ _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
 _FEWEST_VALIDATIONS, _INTERVAL = 4, 50
 """Validations in a run where as many as usual would be fewer updates apart than these."""
-_VALIDATION_SHARE = 0.05
-"""Largest share of the training time for validations, without that of the final model."""
-_EXPECTED_SHARE = 0.85
-"""Share of a budget that is for updates, before validation is measured."""
+_VALIDATION_SHARE, _EXPECTED_SHARE = 0.05, 0.85
+"""Largest share of the time for validations but the last, and share that updates will have."""
 _PASSES_AFTER, _SECONDS_AFTER = 3.0, 6.0
 """Time after the last update (validation, choice of the search, export, calibration), in times of
 a translation of the validated pairs by the search of the config, and in seconds to load models."""
@@ -278,7 +276,7 @@ def _choose_model(
             break
     passes = forecast.tokens / corpus.target_tokens
     millions = parameters / 1e6, forecast.tokens / 1e6
-    reason = "{:.2g} million parameters for {:.2g} million tokens, ".format(*millions)
+    reason = "up to {:.2g} million parameters for {:.2g} million tokens, ".format(*millions)
     reason += source_of_width(size.d_model)
     chosen = shapes[size]
     chosen["model.d_model"] = Setting(chosen["model.d_model"].value, reason)
@@ -524,7 +522,7 @@ def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
     model = config.model
     if size := settings.get("tokenizer.vocabulary_size"):
         layout = config.tokenizer.vocabulary
-        yield f"tokenizer: {size.value:,} tokens ({size.reason}), {layout}"
+        yield f"tokenizer: up to {size.value:,} tokens ({size.reason}), {layout}"
     if width := settings.get("model.d_model"):
         layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
         dropout = settings.get("model.dropout")

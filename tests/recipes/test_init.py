@@ -177,9 +177,7 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
     settings, _ = choose_settings(config, facts, CPU, lambda *_: SPEED)
     sized = with_settings(config, settings)
     monkeypatch.setattr(time, "perf_counter", lambda: 60.0)
-    monkeypatch.setattr(
-        "mt.training.resolve.measure_validation", lambda *_: (60 / SPEED, 60 / SPEED)
-    )
+    monkeypatch.setattr("mt.training.resolve.measure_validation", lambda *_: (0.01, 0.01))
     ends_at = config.training.budget_seconds or 0.0
     length = choose_length(sized, corpus, CPU, lambda *_: SPEED, ends_at=ends_at)
     return dump_config(with_settings(sized, length))

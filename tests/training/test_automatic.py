@@ -125,20 +125,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
-        # Five times the training of a pair.
-        patch.setattr(
-            resolve_module,
-            "measure_validation",
-            lambda config, *_: (
-                2
-                * (
-                    5
-                    * TOKENS
-                    * device.update_seconds(config)
-                    / config.training.target_tokens_per_update,
-                )
-            ),
-        )
+        patch.setattr(resolve_module, "measure_validation", lambda *_: (1e-9, 1e-9))
         patch.setattr(
             resolve_module,
             "should_compile",
