@@ -29,8 +29,6 @@ TIMEOUT = timedelta(minutes=10)
 """For the collectives of an update, and for the connection at the start."""
 PATIENCE = timedelta(days=7)
 """For ranks that wait until rank 0 has prepared the corpus or validated."""
-_STORE_TIMEOUT = timedelta(seconds=10)
-"""For the error of another rank, after the connection has broken."""
 _ERROR_KEY = "mt/error"
 """Key of torchrun's store at which a rank that ends by an error leaves it for the others."""
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
@@ -231,9 +229,9 @@ def connect_ranks(device_name: str) -> Iterator[World]:
                 raise
             if local_rank:
                 raise SystemExit(EXIT_USER_ERROR) from None  # the first rank of this host reports
-            store.set_timeout(_STORE_TIMEOUT)
-            with suppress(RuntimeError):  # its host may have gone
-                if store.check([_ERROR_KEY]):
+            with suppress(RuntimeError):  # the store may have gone
+                # Without an answer, `check` would wait for ever.
+                if "by peer" in str(error) and store.check([_ERROR_KEY]):
                     reason = store.get(_ERROR_KEY).decode()
                     raise UserError(f"ended by an error of {reason}") from None
             raise UserError(

@@ -36,7 +36,7 @@ class Interruption:
         now = time.monotonic()
         if self.signal is None:
             self.signal, self._noted_at = signal_number, now
-            _print("stopping after this update; a second signal stops at once")
+            _print("stopping after this update or the final model; a second signal stops at once")
         elif now - self._noted_at > ONE_REQUEST_SECONDS and signal_number != _HANG_UP:
             _print("stopped at once; the same command continues from the newest checkpoint")
             os._exit(128 + signal_number)

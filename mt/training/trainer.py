@@ -66,8 +66,13 @@ def train(config: Config, run: Path, *, began_at: float | None = None) -> str:
             agree_on_folder(world, resolved.flat(), folder)
             data = world.rank0_first(lambda: prepared or open_prepared(resolved, folder))
             with interruptible() as interruption:
-                result = Trainer(resolved, folder, data, world, interruption).run()
-            data.close()
+                trainer = Trainer(resolved, folder, data, world, interruption)
+                result = trainer.run()
+                data.close()
+                if trainer.stop_requested():  # while the final model was made
+                    if world.is_main:
+                        _logger.info("stopped after the final model; run the same command again")
+                    raise SystemExit(interruption.exit_status)
     return f"{run}: {result}" if world.is_main else ""
 
 

@@ -83,7 +83,7 @@ def test_second_signal_exits_at_once_with_its_status(
     assert interruption.exit_status == STATUS[first]
     # Each begins on a new line, below a progress bar.
     assert capfdbinary.readouterr().err == (
-        b"\nstopping after this update; a second signal stops at once\n"
+        b"\nstopping after this update or the final model; a second signal stops at once\n"
         b"\nstopped at once; the same command continues from the newest checkpoint\n"
     )
 

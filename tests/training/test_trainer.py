@@ -1,8 +1,10 @@
 """Whole runs: their end, the checkpoints and the final model that they keep, their output."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -459,6 +461,25 @@ def test_lost_final_model_is_written_again(finished_run: Path, tmp_path: Path, d
         weights.write_bytes(whole[:-1])
     assert "finished already" not in train(load_config(run / "config.yaml"), run)
     assert weights.read_bytes() == whole
+    assert "finished already" in train(load_config(run / "config.yaml"), run)
+
+
+def test_signal_during_the_final_model_ends_with_its_status_after_it(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    (run / "model.json").unlink()
+
+    def interrupted(validator: Validator, count: int | None = None) -> Validation:
+        patch.undo()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return validator.run(count)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(Validator, "run", interrupted)
+        train(load_config(run / "config.yaml"), run)
+    assert ended.value.code == 143
     assert "finished already" in train(load_config(run / "config.yaml"), run)
 
 
