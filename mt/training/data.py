@@ -206,12 +206,15 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
         initial = run.record.sha256
     folder.record_corpora(read.checksums, initial_weights=initial)
-    tokenizer = provide_tokenizer(
-        config.tokenizer.changed(tags=tags),
-        folder.tokenizer,
-        origin=config.tokenizer_origin,
-        text=read.text,
-    )
+    if resuming:
+        tokenizer = Tokenizer.load(folder.tokenizer)
+    else:
+        tokenizer = provide_tokenizer(
+            config.tokenizer.changed(tags=tags),
+            folder.tokenizer,
+            origin=config.tokenizer_origin,
+            text=read.text,
+        )
     if config.data.check and not resuming:
         warn_about_corpora(read.checks, folder)
         for name, split in read.splits.items():

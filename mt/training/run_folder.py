@@ -150,6 +150,11 @@ class RunFolder:
         try:
             return read_json(self.corpora, CorpusRecord)
         except FileNotFoundError:
+            if self.checkpoints.updates():
+                raise RunError(
+                    f"{self.corpora}: missing; restore it: without its checksums, the run could go "
+                    "on with another text"
+                ) from None
             return {}
         except RunError as error:
             raise RunError(f"{error}; train a new run with --run") from None

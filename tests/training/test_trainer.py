@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mt.config.loading import load_config
 from mt.decoding.load import StoredModel
-from mt.errors import UserError
+from mt.errors import RunError, UserError
 from mt.evaluation.scores import missing_model_reason
 from mt.training import validation
 from mt.training.checkpoint import MODEL, OPTIMIZER
@@ -462,6 +462,18 @@ def test_lost_final_model_is_written_again(finished_run: Path, tmp_path: Path, d
     assert "finished already" not in train(load_config(run / "config.yaml"), run)
     assert weights.read_bytes() == whole
     assert "finished already" in train(load_config(run / "config.yaml"), run)
+
+
+@pytest.mark.parametrize("name", ["corpora.json", "tokenizer/tokenizer.json"])
+def test_run_does_not_resume_without_its_text_and_tokenizer(
+    finished_run: Path, tmp_path: Path, name: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    for lost in ("model.json", name):
+        (run / lost).unlink()
+    with pytest.raises(RunError, match=f"{Path(name).parts[0]}.* missing"):
+        train(load_config(run / "config.yaml"), run)
 
 
 def test_signal_during_the_final_model_ends_with_its_status_after_it(
