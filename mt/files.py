@@ -101,10 +101,7 @@ def delete_abandoned(folder: Path) -> None:
 
 
 def make_cache_folder(folder: Path) -> Path:
-    """Create a folder of the cache and return it; raise UserError if nothing can be written there.
-
-    The message has the variable MT_CACHE.
-    """
+    """Create a folder of the cache and return it; name MT_CACHE if nothing can be written there."""
     reason = "no permission to write there"
     try:
         folder.mkdir(parents=True, exist_ok=True)

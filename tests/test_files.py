@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mt.errors import UserError
-from mt.files import check_outputs, open_aside, put_in_place, write_text
+from mt.files import check_outputs, make_cache_folder, open_aside, put_in_place, write_text
 
 
 @pytest.fixture
@@ -101,6 +101,12 @@ def test_files_of_killed_processes_are_deleted_those_of_living_ones_stay(tmp_pat
         assert len([*tmp_path.iterdir()]) == 4
         other.communicate("")
     assert {path.name for path in tmp_path.iterdir()} == {"another", "file", theirs.name}
+
+
+def test_cache_that_cannot_be_written_is_named_with_its_variable(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(UserError, match=r"cache/pairs: .*Not a directory; set MT_CACHE"):
+        make_cache_folder(tmp_path / "cache" / "pairs")
 
 
 def test_outputs_replace_no_input_and_each_other_neither(

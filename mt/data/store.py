@@ -226,7 +226,7 @@ def open_store(path: Path) -> PairStore | None:
     """Open a store; return None if it does not exist or is damaged, which is logged."""
     try:
         return PairStore(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         _logger.warning("%s: damaged (%s); writing it again", path, error)
