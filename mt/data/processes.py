@@ -127,5 +127,8 @@ def answer() -> None:
             result = work(block)
         except Exception as error:
             result = error
-        pickle.dump(result, results, pickle.HIGHEST_PROTOCOL)
-        results.flush()
+        try:
+            pickle.dump(result, results, pickle.HIGHEST_PROTOCOL)
+            results.flush()
+        except BrokenPipeError:  # the first process was killed
+            os._exit(1)

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import re
 import time
 from collections import Counter
@@ -53,6 +54,8 @@ _LEAST_COVERAGE = 0.98
 """Least `character_coverage` that SentencePiece takes."""
 _SAMPLE_PAIRS = 500_000
 """Largest sample of a corpus, from which a tokenizer is learnt."""
+_CHARACTERS_A_TOKEN = 3000
+"""Text from which a tokenizer is learnt, at most; SentencePiece needs 20 bytes a character."""
 
 
 def provide_tokenizer(
@@ -74,7 +77,8 @@ def provide_tokenizer(
         if origin is None:
             assert text is not None, "a new tokenizer is trained on a sample"
             names = [JOINT] if settings.vocabulary == "joint" else [SOURCE, TARGET]
-            models = {name: train_model(lines, settings) for name, lines in text.take(names)}
+            most = _CHARACTERS_A_TOKEN * settings.vocabulary_size * len(names)
+            models = {name: train_model(lines, settings) for name, lines in text.take(names, most)}
         else:
             models = read_models(origin[1])
             for name, lines in text.take(models) if text else [(name, []) for name in models]:
@@ -163,8 +167,13 @@ class TokenizerText:
         for sample in self._samples.values():
             sample.items = [pair for pair in sample.items if texts.isdisjoint(hash_pair(pair))]
 
-    def take(self, names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield the lines for each of these model files, and free their memory at the end."""
+    def take(
+        self, names: Iterable[str], most_characters: float = math.inf
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yield the lines for each of these model files, and free their memory at the end.
+
+        Of pairs with more characters, an even sample is taken.
+        """
         samples = {corpus: sample for corpus, sample in self._samples.items() if sample.seen}
         pairs = [pair for sample in samples.values() for pair in sample.items]
         if self._mixture is not None:
@@ -180,6 +189,9 @@ class TokenizerText:
                 times, rest = divmod(round(scale * count), max(len(sample.items), 1))
                 pairs += [*sample.items * times, *spread(sample.items, rest)]
         self._samples = {}
+        characters = sum(len(pair.source) + len(pair.target) for pair in pairs)
+        share = min(1.0, most_characters / max(characters, 1))
+        pairs = [*spread(pairs, round(share * len(pairs)))]
         for name in names:
             lines: list[str] = []
             for pair in pairs:

@@ -238,8 +238,12 @@ def advise(
     """
     kept = {kind for split in train for kind in _find_style(split)}
     findings = [finding for split in train for finding in split.findings]
-    checked = sum(finding.count for finding in findings if finding.kind == "other_language")
-    others = checked * pairs / sum(split.pairs for split in train)
+    others = sum(  # of a sample of the lines, so that the share counts
+        finding.share * split.pairs * pairs / sum(one.pairs for one in train)
+        for split in train
+        for finding in split.findings
+        if finding.kind == "other_language"
+    )
     if IDENTIFYING_SECONDS * pairs > _SECONDS + _SECONDS_A_PAIR * others:
         kept.add("other_language")
     kinds = set[str]()

@@ -139,6 +139,9 @@ def test_text_of_the_tokenizer_is_all_cleaned_text(mixture: Config) -> None:
         TARGET: [pair.target for pair in pairs],
     }
     assert dict(text.take(expected)) == expected
+    text.add([SentencePair(f"{n:05}", f"{n:015}") for n in range(1000)], ("en", "de"))
+    (taken,) = dict(text.take([JOINT], 5000)).values()
+    assert [int(line) for line in taken] == [n for n in range(0, 1000, 4) for _ in "xy"]
 
 
 @pytest.mark.parametrize(

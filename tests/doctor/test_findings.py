@@ -39,6 +39,8 @@ def test_languages_of_many_pairs_are_identified_where_many_are_others() -> None:
     ):
         advised = _advised(_split(_found("other_language", count)), pairs=pairs)
         assert advised == ({"language": True} if is_advised else {}), (count, pairs)
+    sampled = Finding("other_language", "source", 5, 100, (1,), total=PAIRS)
+    assert _advised(_split(sampled), pairs=3_000_000) == {"language": True}
     assert _advised(_split(_found("outer_space", 1)), pairs=50_000_000)
 
 
