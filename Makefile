@@ -67,7 +67,7 @@ test-slow: setup ## run the long tests: killed trainings, real corpora, memory
 test-oldest: BIN := build/oldest/bin
 test-oldest: ## run the tests with the oldest versions that pyproject.toml allows (TORCH_INDEX=URL)
 	$(PYTHON) -m venv build/oldest
-	grep -oE '"[a-z0-9-]+(\[[a-z]+\])?>=[0-9.]+' pyproject.toml | sed -E 's/"|\[.*\]//g; s/>=/==/' > build/oldest/floors.txt
+	sed '/^requires = /d' pyproject.toml | grep -oE '"[a-z0-9.-]+(\[[a-z]+\])?>=[0-9.]+' | sed -E 's/"|\[.*\]//g; s/>=/==/' > build/oldest/floors.txt
 	$(if $(TORCH_INDEX),$(BIN)/pip install --index-url $(TORCH_INDEX) -c build/oldest/floors.txt torch)
 	$(BIN)/pip install --quiet -c build/oldest/floors.txt -e ".[dev]"
 	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile ci
