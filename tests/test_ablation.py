@@ -107,7 +107,7 @@ def test_each_run_equals_a_run_of_train_and_is_trained_once(
     assert ablate.run_ablation(ablation, runs) == scores
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in lines if line.startswith("run ")] == [
-        *("base-seed1", "untied-seed1", "base-seed2", "untied-seed2"),
+        *("base-seed1", "untied-seed1", "base-seed2", "untied-seed2")
     ]
 
 

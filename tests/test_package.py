@@ -47,11 +47,7 @@ def test_package_imports_nothing_heavy() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux only")
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        ({}, "1000"),
-        ({"GOMP_SPINCOUNT": "7"}, "7"),
-        ({"OMP_WAIT_POLICY": "active"}, None),
-    ],
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
 def test_waiting_threads_spin_briefly_unless_the_user_set_it(
     given: dict[str, str], expected: str | None

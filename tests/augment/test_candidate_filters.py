@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 from sacrebleu import sentence_bleu
 
-from mt.augment.candidate_filters import (
-    REASONS,
-    Selection,
-    SourceCandidates,
-    read_candidates,
-)
+from mt.augment.candidate_filters import REASONS, Selection, SourceCandidates, read_candidates
 from mt.errors import DataError
 from tests.factories import Program
 

@@ -192,11 +192,7 @@ WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("name", WITHOUT_TRANSLATION)
 def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
-    name: str,
-    text: list[Path],
-    tmp_path: Path,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reply, cause = WITHOUT_TRANSLATION[name]
     monkeypatch.setattr(client, "TIMEOUT", 0.2 if cause.startswith("no answer") else 5.0)

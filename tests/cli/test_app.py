@@ -70,8 +70,7 @@ def test_help_in_a_pipe_is_plain_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "completed"),
-    [("mt tra", {"train", "translate"}), ("mt train --r", {"--run"})],
+    ("words", "completed"), [("mt tra", {"train", "translate"}), ("mt train --r", {"--run"})]
 )
 def test_shell_completion_lists_commands_and_options(words: str, completed: set[str]) -> None:
     request = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

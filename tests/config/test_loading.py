@@ -11,13 +11,7 @@ import pytest
 
 from mt.config import Config, ModelConfig
 from mt.config.data import HubSource, TextSource
-from mt.config.loading import (
-    dump_config,
-    json_schema,
-    load_config,
-    require_section,
-    with_values,
-)
+from mt.config.loading import dump_config, json_schema, load_config, require_section, with_values
 from mt.config.problems import all_places
 from mt.errors import ConfigError
 from tests.factories import RECIPE, run_process
@@ -122,10 +116,7 @@ def test_overridden_file_replaces_the_corpus(load: Load, refuse: Refuse) -> None
     both = RECIPE.replace("{corpus: c/train}", "{corpus: c/train, source: a.en, target: a.de}")
     for overrides, train in (
         (["source=b.en"], TextSource(source="b.en", target="a.de")),
-        (
-            ["sha256_source=unverified"],
-            TextSource(corpus="c/train", source="a.en", target="a.de"),
-        ),
+        (["sha256_source=unverified"], TextSource(corpus="c/train", source="a.en", target="a.de")),
         (
             ["target=b.de", "data.train.corpus=d/train"],
             TextSource(corpus="d/train", source="a.en", target="b.de"),

@@ -7,12 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mt.config import Config
-from mt.config.problems import (
-    ANY_NAME,
-    all_places,
-    fields,
-    format_name,
-)
+from mt.config.problems import ANY_NAME, all_places, fields, format_name
 from tests.factories import RECIPE
 
 Refuse = Callable[..., str]
@@ -62,18 +57,12 @@ def test_invalid_value_is_one_line(added: str, message: str, refuse: Refuse) -> 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            "{format: tvs, path: a}",
-            "FILE:4: `data.train.format`: `tvs` is not one of `text`, ",
-        ),
+        ("{format: tvs, path: a}", "FILE:4: `data.train.format`: `tvs` is not one of `text`, "),
         ("{format: tvs, path: a}", "did you mean `tsv`?"),
         ("{format: 3}", "`data.train.format`: the number 3 is not one of `text`"),
         ("{format: tsv, path: 5}", "`data.train.path`: expected text, got the number 5"),
         ("{format: tsv}", "`data.train.path`: required, but missing"),
-        (
-            "{path: a}",
-            "unknown with `format: text`; it belongs to `format: tsv` or `f",
-        ),
+        ("{path: a}", "unknown with `format: text`; it belongs to `format: tsv` or `f"),
         ("{sorce: a, target: b}", "`data.train.sorce`: unknown; did you mean `data.train.source`?"),
         ("c/train", "`data.train`: expected keys such as `corpus`, got `c/train`"),
         ("", "`data.train`: expected keys such as `corpus`, got `null`"),

@@ -53,10 +53,7 @@ HOLDS = [
     "evaluation.expected.valid.low=3",
     *(
         f"training.r_drop=5; model.dropout=0; model.{key}"
-        for key in (
-            "attention_dropout=0.1",
-            "feed_forward_dropout=0.1",
-        )
+        for key in ("attention_dropout=0.1", "feed_forward_dropout=0.1")
     ),
     "training.freeze=[source_embedding, target_embedding, output]",
     *(

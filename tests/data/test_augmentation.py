@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from mt.config import TokenizerConfig
-from mt.data.augmentation import (
-    FILLER,
-    Augmentation,
-    Noise,
-    copied_text,
-    with_typos,
-)
+from mt.data.augmentation import FILLER, Augmentation, Noise, copied_text, with_typos
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, LeftOut, Rows
 from mt.data.tokenizer import Tokenizer, Vocabulary

@@ -179,9 +179,7 @@ def test_collate_shifts_the_target_by_one_and_pads() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=9))
-def test_halves_equal_the_batches_of_half_the_examples(
-    lengths: list[tuple[int, int]],
-) -> None:
+def test_halves_equal_the_batches_of_half_the_examples(lengths: list[tuple[int, int]]) -> None:
     examples = [
         Example(10 + index, *(np.arange(4, 4 + length, dtype=np.int32) for length in both))
         for index, both in enumerate(lengths)

@@ -110,10 +110,7 @@ def test_older_tokenizers_encode_the_text_itself(tmp_path: Path) -> None:
     lines = [pair.source for pair in PAIRS]
     old, longer = learn(lines, CONFIG), ["Ｑ ｑｑ ｑｑｑ"] * 9
     more = CONFIG.changed(tags=("<xx>",), added_tokens=20)
-    for name, model in {
-        "old": old,
-        "more": extend_model(old, longer, more),
-    }.items():
+    for name, model in {"old": old, "more": extend_model(old, longer, more)}.items():
         tokenizer = write_models(tmp_path / name, {"joint.model": model})
         for ids, line in zip(tokenizer.encode_source(lines), lines, strict=True):
             assert tokenizer.decode_source(ids) == line

@@ -69,10 +69,7 @@ def test_translation_field_and_checksums_are_the_default(tmp_path: Path) -> None
     ("fields", "record"),
     [
         (FLAT, {"en": "a", "de": "b", "id": 7}),
-        (
-            {"columns": ["x.y.z", "t.1"]},
-            {"x": {"y": {"z": "a"}}, "t": {"1": "b"}},
-        ),
+        ({"columns": ["x.y.z", "t.1"]}, {"x": {"y": {"z": "a"}}, "t": {"1": "b"}}),
         ({}, {"translation.en": "a", "translation.de": "b"}),
     ],
 )

@@ -155,10 +155,7 @@ def test_text_of_the_tokenizer_is_all_cleaned_text(mixture: Config) -> None:
     ],
 )
 def test_text_of_the_tokenizer_has_lines_by_the_weights_of_the_corpora(
-    weights: tuple[float, float],
-    temperature: float,
-    passes: tuple[float, float],
-    mixture: Config,
+    weights: tuple[float, float], temperature: float, passes: tuple[float, float], mixture: Config
 ) -> None:
     data = mixture.data.model_dump(exclude_unset=True)
     data["train"]["temperature"], data["cleaning"] = temperature, {}

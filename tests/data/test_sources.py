@@ -82,8 +82,7 @@ def test_unequal_sides_are_an_error_with_both_counts(
 
 
 @pytest.mark.parametrize(
-    ("side", "name", "right"),
-    [("source", "a.en", sha256(EN)), ("target", "a.de", sha256(DE))],
+    ("side", "name", "right"), [("source", "a.en", sha256(EN)), ("target", "a.de", sha256(DE))]
 )
 def test_wrong_checksum_names_file_and_both_sums(
     tmp_path: Path, side: str, name: str, right: str

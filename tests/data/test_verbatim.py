@@ -57,9 +57,7 @@ def test_placeholders_without_number_return_in_order(text: str, order: str) -> N
         (
             "{{name}} {user.name} {0:.2f} %1$s %5.2f",
             "{name}",
-            [
-                *("{{name}}", "{user.name}", "{0:.2f}", "%1$s", "%5.2f"),
-            ],
+            [*("{{name}}", "{user.name}", "{0:.2f}", "%1$s", "%5.2f")],
         ),
         ("🇩🇪 ⭐ 1️⃣ 👩🏽‍👧🏽 ❤️", "🇩🇪 ⭐ 👩🏽👧🏽 ❤", ["1️⃣", "👩🏽‍👧🏽", "❤️"]),
         ("Wait... what?! 住手！！！", "等什么？不", []),

@@ -216,8 +216,7 @@ def test_places_are_carried_over_changed_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "place"),
-    [(0, 0), (5, 14), (11, 18), (15, 8), (20, 24), (21, 25)],
+    ("offset", "place"), [(0, 0), (5, 14), (11, 18), (15, 8), (20, 24), (21, 25)]
 )
 def test_a_place_is_beside_the_aligned_word(offset: int, place: int) -> None:
     source, target = "I saw red cars today.", "Ich sah heute rote Autos."

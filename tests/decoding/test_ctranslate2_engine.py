@@ -129,9 +129,7 @@ def test_sources_without_a_prefix_do_not_depend_on_the_prefixes_of_others(
     assert exported.engine.n_best_ids(some, decoding, 30, prefixes=prefixes)[0] == wanted
 
 
-def test_lists_are_ranked_and_unfinished_only_if_none_is_finished(
-    exported: Translator,
-) -> None:
+def test_lists_are_ranked_and_unfinished_only_if_none_is_finished(exported: Translator) -> None:
     decoding = DecodingConfig(beam=4, max_length_ratio=0.8, max_length_extra=2)
     lists = exported.engine.n_best_ids(sources(60), decoding, 4)
     kinds = {tuple({hypothesis.finished for hypothesis in hypotheses}) for hypotheses in lists}

@@ -138,19 +138,6 @@ def test_very_long_line_takes_linear_time() -> None:
 SOURCE = list(range(100, 110))
 
 
-def longest_repetition_by_brute_force(tokens: list[int]) -> int:
-    return max(
-        (
-            end - start
-            for start in range(len(tokens))
-            for end in range(start + 1, len(tokens) + 1)
-            for period in range(1, (end - start) // 4 + 1)
-            if all(tokens[i] == tokens[i - period] for i in range(start + period, end))
-        ),
-        default=0,
-    )
-
-
 @pytest.mark.parametrize(
     ("translation", "source", "finished", "loops"),
     [

@@ -6,12 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.decoding.engine import Hypothesis, Normalization
-from mt.decoding.search import (
-    BeamSettings,
-    beam,
-    greedy,
-    no_live_row_can_win,
-)
+from mt.decoding.search import BeamSettings, beam, greedy, no_live_row_can_win
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.decoding.step_models import (
     Ids,

@@ -14,14 +14,7 @@ import pytest
 from tests.factories import Program
 
 ROOT = Path(__file__).parents[2]
-SMALL = (
-    "--set",
-    "decoding.batch_size=2",
-    "--set",
-    "decoding.repair=off",
-    "--device",
-    "cpu",
-)
+SMALL = ("--set", "decoding.batch_size=2", "--set", "decoding.repair=off", "--device", "cpu")
 """Windows of 64 lines in `mt translate` and of 16 in `mt distill`."""
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 pytestmark = [

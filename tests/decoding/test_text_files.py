@@ -213,34 +213,6 @@ def test_unbuffered_answers_each_line_before_the_next(exported_run: Path) -> Non
         assert process.wait(timeout=60) == 141
 
 
-FLAT = """
-import io, resource, sys
-from pathlib import Path
-from mt.decoding.engine import Engine, Hypothesis
-from mt.decoding.text_files import FileJob, read_lines, write_translations
-from tests.decoding.fakes import build_translator, ExplainingFake
-
-class Backwards(Engine):
-    def n_best_ids(self, sources, decoding, count, *, prefixes=()):
-        found = [(*prefix, *ids[-2::-1]) for ids, prefix in zip(sources, prefixes)]
-        return [[Hypothesis(ids, -1.0, -1.0, True)] for ids in found]
-
-source, prefixes, output, report, spare = sys.argv[1:]
-translator = build_translator(Backwards(), longest=100)
-first = ["a line"] * 5000  # imports and first allocations do not count
-write_translations(translator, first, job=FileJob(), out=io.BytesIO(), report=io.BytesIO())
-pages = int(Path("/proc/self/statm").read_text().split()[0])
-limit = pages * resource.getpagesize() + int(spare)
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-with open(output, "wb") as out, open(report, "wb") as statuses:
-    job = FileJob(Path(source), prefixes=Path(prefixes))
-    write_translations(translator, read_lines(Path(source)), job=job, out=out, report=statuses)
-"""
-
-
-LETTERS = str.maketrans("0123456789", "abcdefghij")
-
-
 def test_lines_of_a_pipe_are_yielded_as_soon_as_they_are_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,12 +12,7 @@ from mt.config import Config, DecodingConfig
 from mt.config.loading import dump_config
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, RunError, UserError
-from mt.evaluation.evaluate import (
-    EvaluationJob,
-    GivenTexts,
-    evaluate_files,
-    evaluate_run,
-)
+from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_files, evaluate_run
 from mt.evaluation.scores import Score
 from mt.files import hash_file
 

@@ -65,10 +65,7 @@ def test_scores_equal_sacrebleu(
     [("en", ENGLISH, [ENGLISH_A, ENGLISH_B], False), ("zh", CHINESE, [CHINESE_A], True)],
 )
 def test_further_metrics_equal_sacrebleu(
-    language: str,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    normalized: bool,
+    language: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], normalized: bool
 ) -> None:
     names = ["ter", "chrf++", "ter"]
     result = evaluate(hypotheses, references, target_language=language, metrics=names)

@@ -13,12 +13,7 @@ from mt.decoding.load import read_run, require_ctranslate2
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.export import ctranslate2
-from mt.export.export import (
-    ExportOptions,
-    ModelResult,
-    Parity,
-    Proof,
-)
+from mt.export.export import ExportOptions, ModelResult, Parity, Proof
 from tests.factories import Program, export_run
 
 
@@ -94,10 +89,7 @@ def test_impossible_export_is_refused_before_training(
 
 
 def test_failed_export_is_a_warning_after_training(
-    run: Path,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    run: Path, program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _damage_exports(monkeypatch)
     status, out, _ = program("train", run, *AUTO)

@@ -96,9 +96,7 @@ def test_logits_are_equal(
     with torch.no_grad():
         expected = ours(source, target_in)
         logits = theirs(
-            input_ids=source,
-            attention_mask=(source != PAD).long(),
-            decoder_input_ids=target_in,
+            input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=target_in
         ).logits[real]
     assert float(expected.std()) > 0.3
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
@@ -133,10 +131,7 @@ def test_tokens_are_equal(
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        ["decoding.search=greedy"],
-        ["decoding.beam=3", "decoding.length_normalization=none"],
-    ],
+    [["decoding.search=greedy"], ["decoding.beam=3", "decoding.length_normalization=none"]],
     ids=["greedy", "beam"],
 )
 def test_translations_are_equal(settings: list[str], finished_run: Path, tmp_path: Path) -> None:

@@ -31,11 +31,7 @@ def each(maps: AttentionMaps) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("positional", POSITIONAL)
 def test_weights_sum_to_1_and_are_0_where_masked(positional: str) -> None:
     maps = record_attention(tiny(positional), SOURCE, TARGET_IN)
-    assert [map.shape for map in each(maps)] == [
-        (2, 2, 2, 5, 5),
-        (3, 2, 2, 4, 4),
-        (3, 2, 2, 4, 5),
-    ]
+    assert [map.shape for map in each(maps)] == [(2, 2, 2, 5, 5), (3, 2, 2, 4, 4), (3, 2, 2, 4, 5)]
     for map in each(maps):
         torch.testing.assert_close(map.sum(-1), torch.ones(map.shape[:-1]))
     later = torch.ones(4, 4, dtype=torch.bool).triu(1)

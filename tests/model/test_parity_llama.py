@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
-from transformers.models.llama.modeling_llama import (
-    LlamaRotaryEmbedding,
-    apply_rotary_pos_emb,
-)
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from mt.config import ModelConfig
 from mt.config.model import Side

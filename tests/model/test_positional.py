@@ -13,13 +13,7 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositio
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.errors import UserError
-from mt.model.positional import (
-    POSITIONAL,
-    Learned,
-    Rotary,
-    SinusoidTable,
-    sinusoids,
-)
+from mt.model.positional import POSITIONAL, Learned, Rotary, SinusoidTable, sinusoids
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS, PAD
 from tests.factories import model_config, transformer
@@ -35,7 +29,6 @@ SMALL: dict[str, Any] = {
     "relative_clip": 3,
     "dropout": 0.0,
 }
-CONFIG = ModelConfig(**SMALL)
 SIDES: list[Side] = ["encoder", "decoder"]
 OF_OFFSETS = ["relative", "relative_bias", "alibi", "rotary", "none"]
 """Kinds that depend on offsets between tokens, not on positions."""
@@ -197,10 +190,7 @@ def test_bias_depends_on_the_offset_and_queries_are_at_the_last_positions(
 
 def test_each_layer_has_its_own_vectors_and_the_decoder_none_for_later_keys() -> None:
     model = build("relative", decoder_layers=3)
-    for stack, layers, rows in (
-        (model.encoder_positional, 2, 7),
-        (model.decoder_positional, 3, 4),
-    ):
+    for stack, layers, rows in ((model.encoder_positional, 2, 7), (model.decoder_positional, 3, 4)):
         tables = [stack.layer(number) for number in range(layers)]
         assert len({id(table) for table in tables}) == layers
         shapes = [[(*p.shape,) for p in table.parameters()] for table in tables]
@@ -226,9 +216,7 @@ def test_a_shifted_sentence_is_encoded_alike_by_offsets_only(kind: str, shift: i
 
 
 @pytest.mark.parametrize("kind", POSITIONAL)
-def test_only_an_encoder_without_positions_permutes_with_its_input(
-    kind: str,
-) -> None:
+def test_only_an_encoder_without_positions_permutes_with_its_input(kind: str) -> None:
     model = build(kind)
     source = torch.tensor([[5, 9, 13, 21, 30, EOS]])
     order = torch.tensor([3, 0, 5, 1, 4, 2])

@@ -1,7 +1,6 @@
 """Command `mt init`."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,6 @@ from mt.training.automatic import measure_corpora
 from mt.training.resolve import choose_length, choose_settings, with_settings
 from tests.factories import CPU, DIGITS, Program
 
-Refused = Callable[..., str]
 CHINESE = "零一二三四五六七八九"
 SPEED = 20_000.0
 """Target tokens a second of the pretended machine."""
@@ -138,14 +136,10 @@ def test_expected_end_is_printed_without_a_budget(
 
 
 @pytest.mark.parametrize(
-    ("few", "augmentation"),
-    [("AUGMENTED_PASSES", "off"), ("SAMPLED_PASSES", "on")],
+    ("few", "augmentation"), [("AUGMENTED_PASSES", "off"), ("SAMPLED_PASSES", "on")]
 )
 def test_a_training_of_few_passes_has_fewer_changes(
-    few: str,
-    augmentation: str,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
+    few: str, augmentation: str, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"mt.recipes.init.{few}", 1e9)
     assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
