@@ -3,6 +3,7 @@
 import io
 import os
 import random
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -160,6 +161,13 @@ def finished_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return run
 
 
+@pytest.fixture
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    """Return a copy of the finished run without its checkpoints."""
+    without = shutil.ignore_patterns("checkpoints")
+    return Path(shutil.copytree(finished_run, tmp_path / "run", ignore=without))
+
+
 @pytest.fixture(scope="session")
 def exported_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the finished run as `mt export --to ctranslate2` writes it; for reading alone."""
@@ -188,5 +196,19 @@ def program(
             status = int(str(leaving.code))
         out, err = capfdbinary.readouterr()
         return status, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def refused(program: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Return a function that runs `mt`, expects one `error:` line, and returns its message."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> str:
+        status, out, err = program(*arguments, stdin=stdin)
+        assert (status, out) == (2, "")
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        return err.removeprefix("error: ").rstrip("\n")
 
     return run

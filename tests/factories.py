@@ -50,7 +50,8 @@ _LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"
 LINES_OF_TEXT = _LINE | st.text(st.sampled_from(_ODD))
 """Any lines, and lines of characters that tokenizers treat specially."""
 Program = Callable[..., tuple[int, str, str]]
-"""Type of the fixture `program`."""
+Refused = Callable[..., str]
+"""Types of the fixtures `program` and `refused`."""
 
 
 def model_config(**keys: Any) -> ModelConfig:

@@ -13,7 +13,7 @@ import pytest
 
 from mt.augment import endpoint as client
 from tests.augment.fake_endpoint import Reply, completion, serving
-from tests.factories import Program, contents
+from tests.factories import Program, Refused, contents
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-secret-123"
@@ -161,13 +161,11 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
 
 
 def test_unsuitable_proxy_is_one_line(
-    text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    text: list[Path], tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "ftp://x.test")
     call = build_call(text, "http://127.0.0.1:1/v1", tmp_path / "out")
-    status, printed, err = program(*call)
-    assert (status, printed, err.count("\n")) == (2, "", 1)
-    assert "--from: proxy in the environment: " in err
+    assert "--from: proxy in the environment: " in refused(*call)
 
 
 REFUSAL = {"choices": [{"message": {"content": None, "refusal": "I can't help with that."}}]}
@@ -192,7 +190,12 @@ WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("name", WITHOUT_TRANSLATION)
 def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
-    name: str, text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    text: list[Path],
+    tmp_path: Path,
+    program: Program,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reply, cause = WITHOUT_TRANSLATION[name]
     monkeypatch.setattr(client, "TIMEOUT", 0.2 if cause.startswith("no answer") else 5.0)
@@ -204,9 +207,8 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
     out = tmp_path / "out"
     with serving(answer) as endpoint:
         call = build_call(text, endpoint.url, out)
-        status, printed, err = program(*call)
-        assert (status, printed, err.count("\n")) == (2, "", 1)
-        assert f"{cause}; 5 sources in a row have no translation and are left out" in err
+        message = refused(*call)
+        assert f"{cause}; 5 sources in a row have no translation and are left out" in message
         before = endpoint.asked.copy()
         assert program(*call)[0] == 0
         again = {line for line in before if endpoint.asked[line] > before[line]}
@@ -259,15 +261,14 @@ def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
 
 
 def test_files_in_the_way_are_an_error_before_candidates_are_collected(
-    text: list[Path], tmp_path: Path, program: Program
+    text: list[Path], tmp_path: Path, refused: Refused
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "more.rejected.tsv").write_text("mine\n")
     with serving(good) as endpoint:
-        status, printed, err = program(*build_call(text, endpoint.url, out))
-    assert (status, printed, err.count("\n")) == (2, "", 1)
-    assert f"{out / 'more.rejected.tsv'}: exists already" in err
+        message = refused(*build_call(text, endpoint.url, out))
+    assert f"{out / 'more.rejected.tsv'}: exists already" in message
     assert not endpoint.asked
     assert [path.name for path in out.iterdir()] == ["more.rejected.tsv"]
 
@@ -308,10 +309,9 @@ def test_of_several_answers_the_most_similar_one_is_taken(
     ],
 )
 def test_unsuitable_options_are_one_line_and_make_no_file(
-    options: str, cause: str, text: list[Path], tmp_path: Path, program: Program
+    options: str, cause: str, text: list[Path], tmp_path: Path, refused: Refused
 ) -> None:
-    status, printed, err = program("distill", *text, "--out", tmp_path / "out", *options.split())
-    assert (status, printed, err.count("\n")) == (2, "", 1)
-    assert cause in err
-    assert "pw" not in err
+    message = refused("distill", *text, "--out", tmp_path / "out", *options.split())
+    assert cause in message
+    assert "pw" not in message
     assert not (tmp_path / "out").exists()

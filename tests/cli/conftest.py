@@ -1,4 +1,4 @@
-"""Fixtures for commands: a recipe, refused calls and recorded functions."""
+"""Fixtures for commands: a recipe and recorded functions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,21 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import RECIPE, Program
-
-
-@pytest.fixture
-def refused(program: Program) -> Callable[..., str]:
-    """Return a function that runs `mt`, expects one `error:` line, and returns its message."""
-
-    def run(*arguments: str | Path) -> str:
-        status, out, err = program(*arguments)
-        assert (status, out) == (2, "")
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        return err.removeprefix("error: ").rstrip("\n")
-
-    return run
+from tests.factories import RECIPE
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import typer
 
 from mt import __version__
 from mt.cli.app import EXAMPLES, PANELS, app
-from tests.factories import Program
+from tests.factories import Program, Refused
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -28,7 +28,6 @@ HEAVY = {
     "matplotlib",
 }
 Recorded = Callable[..., list[Any]]
-Refused = Callable[..., str]
 
 
 def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[Any]:

@@ -1,12 +1,11 @@
 """Command `mt distill` with a run as the teacher."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.factories import Program
+from tests.factories import Program, Refused
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_invalid_call_is_one_line_and_makes_no_folder(
     message: str,
     finished_run: Path,
     mono: Path,
-    refused: Callable[..., str],
+    refused: Refused,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(mono.parent)
@@ -117,10 +116,9 @@ def test_invalid_call_is_one_line_and_makes_no_folder(
 
 
 def test_a_file_in_place_of_the_folder_is_refused(
-    finished_run: Path, mono: Path, program: Program
+    finished_run: Path, mono: Path, refused: Refused
 ) -> None:
     out = mono.with_name("out")
     out.write_text("kept")
-    status, _, err = program("distill", finished_run, mono, "--out", out)
-    assert (status, err) == (2, f"error: {out}: is a file; name a folder\n")
+    assert refused("distill", finished_run, mono, "--out", out).startswith(f"{out}: is a file")
     assert out.read_text() == "kept"

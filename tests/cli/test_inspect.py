@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from mt.data.batches import PaddingEfficiency
 from mt.evaluation.run_info import read_info
 from mt.profiling.plan import TrainingPlan
 from mt.runs import read_exported
-from tests.factories import Program
+from tests.factories import Program, Refused
 
 PLAN = TrainingPlan(
     device="cpu",
@@ -49,10 +48,6 @@ def split_tables(text: str) -> list[list[list[str]]]:
     return [
         [re.split(r"\s{2,}", row) for row in table.splitlines()] for table in text.split("\n\n")
     ]
-
-
-def copy_run(run: Path, folder: Path) -> Path:
-    return shutil.copytree(run, folder, ignore=shutil.ignore_patterns("checkpoints"))
 
 
 def test_info_of_a_config_counts_its_parts_without_a_corpus(recipe: Path, program: Program) -> None:
@@ -94,9 +89,8 @@ def test_info_of_a_run_describes_model_and_corpora(finished_run: Path, program: 
 
 
 def test_unfinished_run_is_marked_and_damaged_file_refused(
-    finished_run: Path, tmp_path: Path, program: Program, refused: Callable[..., str]
+    run: Path, program: Program, refused: Refused
 ) -> None:
-    run = copy_run(finished_run, tmp_path / "run")
     with (run / "model.safetensors").open("ab") as file:
         file.write(b"x")
     assert "model.safetensors: damaged (its SHA-256 is not the one in" in refused("info", run)
@@ -108,10 +102,7 @@ def test_unfinished_run_is_marked_and_damaged_file_refused(
     assert "model sha256" not in out
 
 
-def test_scores_come_with_their_signatures(
-    finished_run: Path, tmp_path: Path, program: Program
-) -> None:
-    run = copy_run(finished_run, tmp_path / "run")
+def test_scores_come_with_their_signatures(run: Path, program: Program) -> None:
     bleu = json.loads(program("evaluate", run, "--json", "--device", "cpu")[1])["bleu"]
     shown = dict(split_tables(program("info", run)[1])[0])
     assert shown["scores test BLEU"] == f"{bleu['score']:.2f} ({bleu['signature']})"

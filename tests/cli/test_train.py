@@ -10,7 +10,6 @@ import pytest
 from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
-Refused = Callable[..., str]
 Result = Callable[..., Any]
 
 

@@ -10,6 +10,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import RunError
+from tests.factories import flip_bit
 
 PAIRS = [
     SentencePair(f"the {animal} sleeps", f"{tier} schläft")
@@ -90,9 +91,7 @@ def test_missing_tokenizer_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_or_missing_model_file_is_named(folder: Path) -> None:
-    model = bytearray((folder / "joint.model").read_bytes())
-    model[len(model) // 2] ^= 1
-    (folder / "joint.model").write_bytes(model)
+    flip_bit(folder / "joint.model", 1000)
     with pytest.raises(RunError, match=r"joint\.model: "):
         copy_tokenizer(folder, folder / "copy")
     (folder / "joint.model").unlink()

@@ -31,12 +31,10 @@ def load(run: Path, engine: str = "auto", **keys: object) -> Translator:
 
 
 @pytest.fixture
-def run(finished_run: Path, exported_run: Path, tmp_path: Path) -> Path:
+def run(run: Path, exported_run: Path) -> Path:
     """Return a copy of the finished run with its export."""
-    without = shutil.ignore_patterns("checkpoints", EXPORT_FOLDER)
-    copy = Path(shutil.copytree(finished_run, tmp_path / "run", ignore=without))
-    shutil.copytree(exported_run, copy / EXPORT_FOLDER)
-    return copy
+    shutil.copytree(exported_run, run / EXPORT_FOLDER)
+    return run
 
 
 @pytest.fixture

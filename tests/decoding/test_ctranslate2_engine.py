@@ -17,7 +17,7 @@ from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.export.ctranslate2 import write_model
 from mt.special_ids import EOS, PAD
-from tests.factories import run_process
+from tests.factories import flip_bit, run_process
 
 DECODING = DecodingConfig(beam=4, max_length_extra=10)
 TEXTS = ["one two three", "four", "five six seven eight nine", "two two", "three one", "six"]
@@ -202,9 +202,7 @@ def test_damaged_or_foreign_export_is_an_error(exported_run: Path, tmp_path: Pat
     broken = tmp_path / "broken"
     shutil.copytree(exported_run, broken)
     model = broken / "model.bin"
-    content = bytearray(model.read_bytes())
-    content[-100] ^= 1
-    model.write_bytes(content)
+    flip_bit(model, -100)
     with pytest.raises(RunError, match=r"model\.bin: damaged"):
         Translator.load(broken)
     model.unlink()

@@ -18,15 +18,9 @@ from mt.files import hash_file
 from mt.model.transformer import Transformer
 from mt.runs import best_checkpoint
 from mt.training.validation import Validation
-from tests.factories import train_with
+from tests.factories import flip_bit, train_with
 
 LINES = ["one two", "", "three four five six seven"]
-
-
-@pytest.fixture
-def run(finished_run: Path, tmp_path: Path) -> Path:
-    copy = tmp_path / "toy"
-    return Path(shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints")))
 
 
 def weights_of(run: Path) -> Path:
@@ -104,12 +98,6 @@ def test_ensemble_with_another_tokenizer_is_an_error(run: Path, tmp_path: Path) 
         Translator.load(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
 
 
-def flip_a_bit(run: Path) -> None:
-    data = bytearray(weights_of(run).read_bytes())
-    data[-1] ^= 1
-    weights_of(run).write_bytes(data)
-
-
 def truncate_with_valid_checksum(run: Path) -> None:
     weights_of(run).write_bytes(weights_of(run).read_bytes()[:-100])
     describe(run, weights=hash_file(weights_of(run)))
@@ -131,8 +119,8 @@ def change_shape(run: Path) -> None:
         (lambda run: describe(run, longest_source="x"), "model.json: damaged"),
         (lambda run: describe(run, format=2), "format 2.* 1"),
         (lambda run: describe(run, tokenizer="f" * 64), "tokenizer of another run.*f{12}"),
-        (lambda run: shutil.rmtree(run / "tokenizer"), "toy/tokenizer: no such folder"),
-        (flip_a_bit, "damaged .*SHA-256.*model.json"),
+        (lambda run: shutil.rmtree(run / "tokenizer"), "run/tokenizer: no such folder"),
+        (lambda run: flip_bit(weights_of(run)), "damaged .*SHA-256.*model.json"),
         (truncate_with_valid_checksum, "damaged"),
         (change_shape, "does not fit the config: `.*` is 64.* 48"),
     ],
@@ -176,8 +164,8 @@ def test_unfinished_run_is_loaded_with_its_best_checkpoint(
 
 
 def test_missing_run_folder_names_the_nearest(run: Path) -> None:
-    with pytest.raises(RunError, match="no such run folder; did you mean `toy`"):
-        Translator.load(run.parent / "toys")
+    with pytest.raises(RunError, match="no such run folder; did you mean `run`"):
+        Translator.load(run.parent / "runs")
     with pytest.raises(RunError):
         Translator.load(run / "config.yaml")
 

@@ -14,6 +14,7 @@ from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
 from mt.evaluation.run_info import choose_split, list_rows, read_info
 from mt.runs import read_exported
+from tests.factories import flip_bit
 
 
 def evaluated(run: Path, split: str, **changed: object) -> None:
@@ -98,12 +99,6 @@ def test_rows_are_the_values_of_a_record_by_their_keys() -> None:
     assert list(list_rows(record)) == rows
 
 
-def flip_last_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-
-
 def swap_tokenizer(run: Path) -> None:
     """Replace the tokenizer by another valid one."""
     shutil.rmtree(run / "tokenizer")
@@ -117,7 +112,7 @@ def write(name: str, text: str) -> Callable[[Path], object]:
 
 
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
-    (lambda run: flip_last_byte(run / "model.safetensors"), "model.safetensors: damaged"),
+    (lambda run: flip_bit(run / "model.safetensors"), "model.safetensors: damaged"),
     (swap_tokenizer, "tokenizer: is the tokenizer of another run"),
     (lambda run: (run / "model.safetensors").unlink(), "model.safetensors is missing"),
     (write("corpora.json", "{"), "corpora.json: damaged"),

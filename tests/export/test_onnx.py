@@ -18,7 +18,14 @@ from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.export.onnx import DecoderGraph, EncoderGraph, write_graphs
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
-from tests.factories import Program, contents, foreign_vocabulary, run_process, transformer
+from tests.factories import (
+    Program,
+    Refused,
+    contents,
+    foreign_vocabulary,
+    run_process,
+    transformer,
+)
 
 PAGE = Path(__file__).parents[2] / "examples" / "browser"
 ONNX = ("--to", "onnx", "--device", "cpu")
@@ -142,27 +149,22 @@ def test_an_export_that_translates_otherwise_is_not_kept(
     ],
 )
 def test_bad_input_is_one_line(
-    arguments: Sequence[str], run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    arguments: Sequence[str], run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.export.onnx.find_spec", lambda _: True)
     before = contents(run)
-    status, _, err = program("export", run, *ONNX, *(part.format(run) for part in arguments))
-    assert (status, err.count("\n")) == (2, 1)
+    refused("export", run, *ONNX, *(part.format(run) for part in arguments))
     assert contents(run) == before
 
 
 def test_missing_packages_and_too_large_weights_are_refused(
-    run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.export.onnx.find_spec", lambda name: name == "onnx" or None)
-    status, _, err = program("export", run, *ONNX)
-    assert (status, err.count("\n")) == (2, 1)
-    assert "onnxscript and onnxruntime" in err
+    assert "onnxscript and onnxruntime" in refused("export", run, *ONNX)
     monkeypatch.setattr("mt.export.onnx.find_spec", lambda _: True)
     monkeypatch.setattr("mt.export.onnx.MAX_BYTES", 1000)
-    status, _, err = program("export", run, *ONNX)
-    assert (status, err.count("\n")) == (2, 1)
-    assert "less than 2 GiB" in err
+    assert "less than 2 GiB" in refused("export", run, *ONNX)
 
 
 def test_the_page_imports_what_exists_and_no_host() -> None:
