@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mt import Translator
-from mt.errors import ConfigError, RunError
 from tests.factories import run_process
 
 SPIN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -21,13 +20,6 @@ def test_loaded_run_translates(finished_run: Path) -> None:
     first, second = translator.translate(["one two three", ""])
     assert first
     assert second == ""
-
-
-def test_loading_refuses_missing_runs_and_unknown_keys(finished_run: Path) -> None:
-    with pytest.raises(RunError):
-        Translator.load(finished_run.parent / "tyny")
-    with pytest.raises(ConfigError, match=r"decoding.bean"):
-        Translator.load(finished_run, overrides=["decoding.bean=3"])
 
 
 def test_threads_translate_concurrently(finished_run: Path) -> None:

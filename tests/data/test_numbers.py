@@ -1,13 +1,12 @@
 """Numbers in digits that a translation lacks."""
 
-import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mt.data.corpus_files import LineReader
 from mt.data.numbers import missing_numbers, numbers_differ
 
 
@@ -55,14 +54,10 @@ TEXTS = st.text(st.sampled_from("0123456789٣३３ .,'万a年-:"), max_size=30)
 @given(TEXTS, TEXTS)
 def test_numbers_of_equal_texts_are_equal(source: str, translation: str) -> None:
     assert missing_numbers(source, source) == []
+    assert not numbers_differ(source, source)
     assert numbers_differ(source, translation) is numbers_differ(translation, source)
     if numbers_differ(source, translation):
         assert missing_numbers(source, translation)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        yield from (line.rstrip("\n") for line in file)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +74,6 @@ def _lines(path: Path) -> Iterator[str]:
 def test_references_seldom_lack_a_number(
     name: str, source: str, target: str, share: float, corpora: Path
 ) -> None:
-    sides = [_lines(corpora / f"{name}.{language}.gz") for language in (source, target)]
+    sides = [LineReader(corpora / f"{name}.{language}.gz") for language in (source, target)]
     pairs = [pair for pair in zip(*sides, strict=True) if any(map(str.isdecimal, pair[0]))]
     assert sum(bool(missing_numbers(*pair)) for pair in pairs) < share * len(pairs)

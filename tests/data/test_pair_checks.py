@@ -9,7 +9,6 @@ from mt.config.data import CleaningConfig, Direction
 from mt.data import filters
 from mt.data import filters as checks
 from mt.data.filters import Cleaning, identify, in_other_language
-from mt.data.numbers import numbers_differ
 from mt.data.pairs import SentencePair
 from mt.errors import DataError
 
@@ -133,8 +132,6 @@ def test_tokenized_text_is_found_in_each_language() -> None:
 @settings(max_examples=30)
 @given(st.text(), st.text())
 def test_checks_are_symmetric_and_changes_idempotent(source: str, target: str) -> None:
-    assert numbers_differ(source, source) is False
-    assert numbers_differ(source, target) is numbers_differ(target, source)
     assert checks.length_ratio(source, target) == checks.length_ratio(target, source) >= 1
     once = checks.normalized(source)
     assert checks.normalized(f"  {source}\n") == once

@@ -112,12 +112,9 @@ def test_empty_and_long_pairs_are_left_out_and_counted(
 
 def test_corpus_without_remaining_pairs_is_an_error(tokenizer: Tokenizer, tmp_path: Path) -> None:
     pairs = [SentencePair("a", ""), SentencePair("one two three four", "x")]
-    with pytest.raises(DataError) as caught:  # "a" is 2 tokens, EOS included
+    message = "^the list: .* of 2, 1 have an empty side and 1 have more .*`data.max_tokens` 3 "
+    with pytest.raises(DataError, match=message):  # "a" is 2 tokens, EOS included
         prepare_store(corpus(pairs), tokenizer, max_tokens=3, cache=tmp_path)
-    assert str(caught.value) == (
-        "the list: no pair is left to train on: of 2, 1 have an empty side and 1 have more than "
-        "`data.max_tokens` 3 tokens on a side"
-    )
     assert files(tmp_path) == []
 
 

@@ -1,10 +1,8 @@
-import io
 import random
 from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
-import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,25 +142,11 @@ def test_tokens_that_bpe_cannot_produce_are_omitted() -> None:
 
 @each_algorithm
 def test_tokens_that_the_normalization_changes_are_omitted(algorithm: Algorithm) -> None:
-    old = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(OLD_TEXT),
-        model_writer=old,
-        model_type=algorithm,
-        vocab_size=340,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        normalization_rule_name="nfkc",
-        pad_id=0,
-        unk_id=1,
-        bos_id=2,
-        eos_id=3,
-        minloglevel=2,
-    )
+    nfkc = {"byte_fallback": True, "normalization_rule_name": "nfkc"}
+    old = foreign_vocabulary(OLD_TEXT, 340, model_type=algorithm, **nfkc)
     wide = [line.translate({ord("a"): "ａ", ord(","): "，", ord("n"): "①"}) for line in NEW_TEXT]
-    known = len(tokens_of(Vocabulary.from_model(old.getvalue())))
-    vocabulary = extended(old.getvalue(), wide, COUNT)
-    added = tokens_of(vocabulary)[known:]
+    vocabulary = extended(old.processor.serialized_model_proto(), wide, COUNT)
+    added = tokens_of(vocabulary)[len(old) :]
     assert "抗" in added
     assert {*"".join(added)}.isdisjoint("ａ，①")
 

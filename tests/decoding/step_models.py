@@ -10,7 +10,6 @@ from mt.decoding.engine import LENGTH_NORMALIZATIONS, Normalization
 from mt.special_ids import BOS, EOS
 
 Ids = tuple[int, ...]
-SOURCE_TOKENS = 3
 
 
 def log_probs(logits: Tensor) -> list[float]:

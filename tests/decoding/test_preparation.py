@@ -80,15 +80,7 @@ def count_words(texts: Sequence[str]) -> list[int]:
         ("one,; two:) three;four five", 3, ["one,; two:)", "three;four five"]),
         ("oh, no not in the end. Go on", 5, ["oh,", "no not in the", "end.", "Go on"]),
         (" ".join(["A."] * 100), 11, [" ".join(["A."] * 10)] * 10),
-    ],
-)
-def test_lines_are_split_at_the_best_cut(line: str, longest: int, parts: list[str]) -> None:
-    assert LineSplitter(longest, count_words, "en").split(line) == parts
-
-
-@pytest.mark.parametrize(
-    ("line", "longest", "parts"),
-    [
+        # Cuts between characters, here the tokens, need no space and keep combining marks.
         ("我们走吧。“好的。”他说！真的吗？", 11, ["我们走吧。“好的。”", "他说！真的吗？"]),
         ("早上好，你好吗，我很好", 9, ["早上好，你好吗，", "我很好"]),
         ("一二三四五六七", 4, ["一二三", "四五六", "七"]),
@@ -96,10 +88,9 @@ def test_lines_are_split_at_the_best_cut(line: str, longest: int, parts: list[st
         ("ab" + "e\u0301" * 3, 4, ["ab", "e\u0301", "e\u0301", "e\u0301"]),
     ],
 )
-def test_cuts_between_characters_need_no_space_and_keep_combining_marks(
-    line: str, longest: int, parts: list[str]
-) -> None:
-    assert LineSplitter(longest, count_characters, "en").split(line) == parts
+def test_lines_are_split_at_the_best_cut(line: str, longest: int, parts: list[str]) -> None:
+    count = count_words if " " in line else count_characters
+    assert LineSplitter(longest, count, "en").split(line) == parts
 
 
 def test_single_character_may_exceed_the_limit() -> None:

@@ -19,7 +19,7 @@ from mt.evaluation.calibration import (
     project_run,
 )
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts
-from tests.conftest import DIGITS
+from tests.factories import DIGITS
 
 VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=12)
 
@@ -94,6 +94,8 @@ def test_small_splits_and_sampling_have_no_calibration(
 ) -> None:
     with pytest.raises(UserError):
         calibrate_run(finished_run, device="cpu")
+    with pytest.raises(UserError):
+        project_run(finished_run, calibrated_run.parent / "more.en", device="cpu")
     caplog.set_level("INFO")
     calibrate_trained_run(finished_run, load_config(finished_run / "config.yaml"))
     assert caplog.messages[-1] == "no confidence: valid has 7 pairs; a calibration needs 100"
@@ -190,10 +192,3 @@ def test_projected_score_weighs_lines_by_their_length(calibrated_run: Path, tmp_
     sources.write_text("\n \n")
     with pytest.raises(DataError):
         project_run(calibrated_run, sources, device="cpu")
-
-
-def test_projection_needs_a_calibration(finished_run: Path, tmp_path: Path) -> None:
-    sources = tmp_path / "text.en"
-    sources.write_text("one\n")
-    with pytest.raises(UserError):
-        project_run(finished_run, sources, device="cpu")

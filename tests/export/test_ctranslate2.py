@@ -16,10 +16,10 @@ from mt.export.ctranslate2 import write_model
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
+from tests.factories import DIGITS
 
 Search = Literal["greedy", "beam"]
 POSITIONS = 96
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TINY = {"d_model": 32, "d_ff": 48, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 VARIANTS: list[dict[str, Any]] = [
     {},
