@@ -17,6 +17,7 @@ from mt.errors import ConfigError, RunError
 from mt.files import hash_file
 from mt.model.transformer import Transformer
 from mt.runs import best_checkpoint
+from mt.training.state import Ranked
 from mt.training.validation import Validation
 from tests.factories import flip_bit, train_with
 
@@ -139,7 +140,7 @@ def test_unfinished_run_is_loaded_with_its_best_checkpoint(
     run, losses = tmp_path / "run", iter([3.0, 1.0, 2.0])
     settings = ["max_updates=6", "validate_every=2", "checkpoint_every=1", "ema_decay=0.8"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Validation, "metric", lambda *_: -next(losses))
+        patch.setattr(Validation, "ranked", lambda _, update, __: Ranked(update, -next(losses), 0))
         train_with(tiny_recipe, run, *settings, "average=off", "keep_last=3")
     final = Translator.load(run, device="cpu")
     final_weights = weights_of(run).read_bytes()
