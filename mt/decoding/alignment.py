@@ -15,12 +15,7 @@ from mt.data.normalization import INVISIBLE, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.words import WORD, find_inner_places, is_unspaced
-from mt.decoding.engine import (
-    Engine,
-    ExplainingEngine,
-    TokenDetails,
-    TranslatedPart,
-)
+from mt.decoding.engine import Engine, ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.preparation import repair_unicode
 from mt.languages import FINAL_MARKS
 

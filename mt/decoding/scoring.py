@@ -12,12 +12,7 @@ from mt.data.pairs import SentencePair
 from mt.decoding.engine import ExplainingEngine
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import ProduceWindows, Shard, Window
-from mt.decoding.text_files import (
-    check_files_for_shards,
-    open_output,
-    progress_bar,
-    run_file_shard,
-)
+from mt.decoding.text_files import check_files_for_shards, open_output, progress_bar, run_file_shard
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, require_regular_file

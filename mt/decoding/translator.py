@@ -27,14 +27,7 @@ from mt.runs import UNKNOWN_STATISTICS, LineStatistics
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
-    "empty",
-    "length-limited",
-    "repeated",
-    "copied",
-    "untranslated",
-    "altered",
-    "missed-term",
-    "ok",
+    "empty", "length-limited", "repeated", "copied", "untranslated", "altered", "missed-term", "ok"
 ]
 """Status of a line: the first of these that applies; `Translator._judge` has the conditions."""
 
