@@ -32,7 +32,7 @@ from mt.decoding.engine import (
     plan_batches,
 )
 from mt.decoding.sampling import sample, uniform_numbers
-from mt.decoding.search import BeamSettings, beam, greedy, require_finite, sum_dtype
+from mt.decoding.search import beam, greedy, require_finite, sum_dtype
 from mt.errors import UserError
 from mt.model.device import compute_in_halves
 from mt.model.hooks import record_weights
@@ -112,14 +112,8 @@ class TorchEngine(ExplainingEngine):
         if decoding.search == "greedy":
             hypotheses = greedy(_Steps(self.models, source, 1), limits, constraints)
             return [[hypothesis] for hypothesis in hypotheses]
-        settings = BeamSettings(
-            decoding.beam,
-            decoding.length_penalty,
-            decoding.length_normalization,
-            min(count, decoding.beam),
-        )
         steps = _Steps(self.models, source, decoding.beam)
-        return beam(steps, limits, settings, constraints)
+        return beam(steps, limits, decoding, min(count, decoding.beam), constraints)
 
     def _sample(
         self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
