@@ -169,11 +169,6 @@ class Translator:
         """Use terms in all calls without a glossary of their own."""
         self.glossary = Glossary(terms, self.direction)
 
-    @property
-    def look_ahead(self) -> int:
-        """Default number of lines that `stream` reads before it yields the first translation."""
-        return self.decoding.look_ahead
-
     def translate(
         self,
         lines: Sequence[str],
@@ -203,6 +198,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
+        The default is that of `decoding`.
         Depending on `decoding.split_sentences`, the sentences of a line are translated one by one,
         and the white space around them is restored. A sentence too long for the model is translated
         in parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
@@ -220,7 +216,7 @@ class Translator:
         glossary = glossary or self.glossary
         aligner = WordAligner(self.engine, self.tokenizer)
         terms = Terms(glossary, self.tokenizer, aligner, self.longest_source)
-        return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
+        return self._stream(pairs, n_best, look_ahead or self.decoding.look_ahead, terms)
 
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
         """Return the links between the words of each line and its best translation.
@@ -258,7 +254,7 @@ class Translator:
     ) -> Iterator[tuple[Translation, Sequence[Link]]]:
         """Yield the translation of each line, with the links of `find_links` where it has some."""
         translations, is_linked = self.stream(lines), iter(has_links)
-        while window := [*islice(translations, self.look_ahead)]:
+        while window := [*islice(translations, self.decoding.look_ahead)]:
             asked = [*islice(is_linked, len(window))]
             links = iter(self.find_links([*compress(window, asked)]))
             for translation, is_asked in zip(window, asked, strict=True):
