@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mt.config import DecodingConfig
-from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import (
     LENGTH_NORMALIZATIONS,
     ExplainingEngine,
@@ -79,20 +79,11 @@ class CTranslate2Engine(ExplainingEngine):
     search ends only if no other token is more probable than EOS.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        device: str,
-        tokenizer: Tokenizer,
-        positions: int,
-        threads: int | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, *, device: str, tokenizer: Tokenizer, positions: int) -> None:
         """Load the model on a device, which is auto, cuda or cpu, and try it.
 
         `positions` is the longest sequence that it supports, including EOS.
-        `threads` batches run in parallel, one core each, which is faster than all cores for one
-        batch. The default is `OMP_NUM_THREADS`, or else the number of cores of this process.
+        A batch runs on each of `count_cores` cores, which is faster than all cores for one batch.
         Raises UserError if CTranslate2 cannot use the device, the model or the processor.
         """
         import ctranslate2
@@ -103,8 +94,10 @@ class CTranslate2Engine(ExplainingEngine):
         if device not in available:
             raise UserError(f"device `{device}`: CTranslate2 has {listed(available)} here")
         self.positions = positions
-        self.source_tokens = _tokens(tokenizer.source)
-        self.target_tokens = _tokens(tokenizer.target)
+        self.source_tokens, self.target_tokens = (
+            side.processor.id_to_piece([*range(len(side))])
+            for side in (tokenizer.source, tokenizer.target)
+        )
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         gpu = choose_rank_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
         try:
@@ -112,7 +105,7 @@ class CTranslate2Engine(ExplainingEngine):
                 str(folder),
                 device,
                 device_index=gpu or 0,
-                inter_threads=(threads or count_cores()) if device == "cpu" else 1,
+                inter_threads=count_cores() if device == "cpu" else 1,
                 intra_threads=1,
                 max_queued_batches=-1,
             )
@@ -437,10 +430,6 @@ def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
     hypotheses = list({hypothesis.ids: hypothesis for hypothesis in hypotheses}.values())
     finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
     return sorted(finished or hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
-
-
-def _tokens(vocabulary: Vocabulary) -> list[str]:
-    return [vocabulary.processor.id_to_piece(token) for token in range(len(vocabulary))]
 
 
 def count_cores() -> int:

@@ -18,8 +18,9 @@ def beam_settings(
     beam: int, alpha: float = 0.0, normalization: Normalization = "gnmt"
 ) -> DecodingConfig:
     """Settings of a beam that may be wider than a config allows."""
-    keys = {"length_penalty": alpha, "length_normalization": normalization}
-    return DecodingConfig.model_construct(beam=beam, **keys)
+    return DecodingConfig.model_construct(
+        beam=beam, length_penalty=alpha, length_normalization=normalization
+    )
 
 
 def log_probs(logits: Tensor) -> list[float]:
