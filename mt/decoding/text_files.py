@@ -285,11 +285,9 @@ def report_line(translation: Translation) -> str:
 def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
-        require_file(path)
-    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
-    for path in filter(None, (job.input, job.prefixes)):
-        if path.is_file():
+        if require_file(path).is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text
+    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines

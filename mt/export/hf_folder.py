@@ -210,10 +210,8 @@ def write_imported_run(
         "feed_forward_dropout": settings.activation_dropout,
         **config["model"],
     }
-    positions, no_corpus = (
-        settings.max_position_embeddings,
-        TextSource(source=NO_CORPUS, target=NO_CORPUS),
-    )
+    positions = settings.max_position_embeddings
+    no_corpus = TextSource(source=NO_CORPUS, target=NO_CORPUS)
     decoding, notes = read_search(origin, positions, config["decoding"])
     whole = Config(
         data=DataConfig(train=no_corpus, valid=no_corpus, **config["data"]),
