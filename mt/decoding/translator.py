@@ -16,7 +16,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, WordAligner, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
-from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
+from mt.decoding.engine import Engine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine, require_tag
 from mt.decoding.preparation import Preparation, PreparedLine, name_characters, pair_with_prefixes
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
@@ -218,19 +218,17 @@ class Translator:
         terms = Terms(glossary, self.tokenizer, aligner, self.longest_source)
         return self._stream(pairs, n_best, look_ahead or self.decoding.look_ahead, terms)
 
-    def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
+    def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...]]:
         """Return the links between the words of each line and its best translation.
 
-        See `align_words`; text that was put back has no links. None: the engine does not explain.
+        See `align_words`; text that was put back has no links.
         """
         parts_by_line = [translation.alternatives[0].parts for translation in translations]
         all_parts = [*chain.from_iterable(parts_by_line)]
         links = iter(align_words(all_parts, self.engine, self.tokenizer))
-        if not isinstance(self.engine, ExplainingEngine):
-            return [None] * len(translations)
-        links_by_line = list[tuple[Link, ...] | None]()
+        links_by_line = list[tuple[Link, ...]]()
         for translation, parts in zip(translations, parts_by_line, strict=True):
-            of_parts = [of_part or [] for of_part in islice(links, len(parts))]
+            of_parts = [*islice(links, len(parts))]
             sources = map_spans_to_line(
                 [[link.source for link in of_part] for of_part in of_parts],
                 [part.source_text for part in parts],
@@ -258,8 +256,7 @@ class Translator:
             asked = [*islice(is_linked, len(window))]
             links = iter(self.find_links([*compress(window, asked)]))
             for translation, is_asked in zip(window, asked, strict=True):
-                of_line = next(links) if is_asked else None
-                yield translation, of_line or ()
+                yield translation, next(links) if is_asked else ()
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms
