@@ -29,7 +29,7 @@ from mt.data.numbers import missing_numbers
 from mt.data.verbatim import missing_verbatim
 from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
-from mt.decoding.shards import Job, LineWindows, Window
+from mt.decoding.shards import Job, Window
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.tables import make_printable
 
@@ -192,11 +192,10 @@ class Selection:
             "target_language": self.languages[1],
             "allow": sorted(self.allow),
         }
-        lines = (candidates.source for candidates in read_candidates(self.candidates))
-        windows = LineWindows.count(lines, _WINDOW_LINES)
-        if not windows.lines:
+        total = sum(1 for _ in read_candidates(self.candidates))
+        if not total:
             raise UserError(f"{self.candidates}: is empty")
-        return Job(tuple(self.list_files(folder)), settings, windows)
+        return Job(tuple(self.list_files(folder)), settings, total, _WINDOW_LINES)
 
     def list_files(self, folder: Path) -> list[Path]:
         """Return the paths of the output, the record last."""

@@ -23,7 +23,7 @@ from mt.data.corpus_files import COMPRESSED, scan
 from mt.data.pairs import SentencePair
 from mt.data.splits import OpenedCorpus, open_training_corpora, read_cleaned_pairs
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Job, LineWindows, Shard, Window
+from mt.decoding.shards import Job, Shard, Window
 from mt.decoding.text_files import read_lines
 from mt.decoding.translator import RankedTranslation, Translator, check_n_best
 from mt.errors import UserError
@@ -219,13 +219,12 @@ class Distillation:
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        windows = LineWindows.count(
-            (pair.source for pair in self.sources.read_pairs()), teacher.window
-        )
-        if not windows.lines:
+        total = sum(1 for _ in self.sources.read_pairs())
+        if not total:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
-        return Job((left, right, record), {**settings, **teacher.settings}, windows, shard)
+        settings |= teacher.settings
+        return Job((left, right, record), settings, total, teacher.window, shard)
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the texts of pairs, and the numbers of pairs and of lines left out."""

@@ -25,7 +25,7 @@ from mt.augment.candidate_filters import (
     parse_json,
 )
 from mt.augment.distill import CUT, Sources, find_source_fault
-from mt.decoding.shards import Job, LineWindows, Shard, Window
+from mt.decoding.shards import Job, Shard, Window
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
 from mt.tables import clip, make_printable
@@ -356,13 +356,11 @@ class Collection:
             **self.endpoint.settings,
         }
         name = self.sources.choose_name(self.endpoint.languages[0]) + SUFFIX
-        windows = LineWindows.count(
-            (pair.source for pair in self.sources.read_pairs()), self.endpoint.window
-        )
-        if not windows.lines:
+        total = sum(1 for _ in self.sources.read_pairs())
+        if not total:
             raise UserError(f"{self.sources.origin}: is empty")
         files, record = (folder / f"{name}{JSON_LINES}",), folder / f"{name}.json"
-        return Job((*files, record), settings, windows, shard)
+        return Job((*files, record), settings, total, self.endpoint.window, shard)
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the candidates of some sources; those before an error are yielded first."""

@@ -15,12 +15,7 @@ from mt.data.normalization import INVISIBLE, split_by_form
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.words import WORD, find_inner_places, is_unspaced
-from mt.decoding.engine import (
-    Engine,
-    ExplainingEngine,
-    TokenDetails,
-    TranslatedPart,
-)
+from mt.decoding.engine import Engine, ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.preparation import repair_unicode
 from mt.languages import FINAL_MARKS
 
@@ -44,12 +39,12 @@ class Link:
 
 def align_words(
     parts: Sequence[TranslatedPart], engine: Engine, tokenizer: Tokenizer
-) -> list[list[Link] | None]:
+) -> list[list[Link]]:
     """Return the links of each part, in the order of the target tokens, by one more pass.
 
-    Places are those in `TranslatedPart.source_text` and in the decoded tokens of the hypothesis.
-    None: the engine does not explain. A target token has a link for each source token with which it
-    is aligned, at most one with the engines of `mt`.
+    Places are those in `TranslatedPart.source_text` and in the decoded tokens of the hypothesis. A
+    target token has a link for each source token with which it is aligned, at most one with the
+    engines of `mt`, and none if the engine does not explain.
 
     No span is empty, and none begins or ends with white space. The text of a span is the text of
     its token, except for
@@ -62,12 +57,12 @@ def align_words(
     those aligned with EOS, a tag or white space at the end of a sentence.
     """
     if not parts or not isinstance(engine, ExplainingEngine):
-        return [None] * len(parts)
+        return [[] for _ in parts]
     # Without shown target terms, each target token is aligned with a token of the text.
     if term_ids := tokenizer.term_ids:
         parts = [replace(part, source=without_terms(part.source, term_ids)) for part in parts]
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
-    links = list[list[Link] | None]()
+    links = list[list[Link]]()
     for part, detail in zip(parts, details, strict=True):
         source = _spans(part.source_text, source_tokens(part.source_text, part.source, tokenizer))
         ids, text = part.hypothesis.ids, tokenizer.decode_target(part.hypothesis.ids)
@@ -92,14 +87,14 @@ def without_terms(source: Sequence[int], term_ids: tuple[int, int]) -> list[int]
     return [t for t, shown in zip(source, is_shown, strict=True) if not shown and t != term_ids[1]]
 
 
-def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Callable[[int], int]:
+def map_positions(links: Sequence[Link], source: str, target: str) -> Callable[[int], int]:
     """Return a function from places in a source text to places in its translation.
 
     A place is beside the word aligned with the nearest one in the source, on the same side; without
     links it is in proportion. Only the end of the source is behind the final mark.
     """
     end = len(target.rstrip(FINAL_MARKS + string.whitespace))
-    ordered = sorted(links or (), key=lambda link: (link.source, link.target))
+    ordered = sorted(links, key=lambda link: (link.source, link.target))
 
     def map_position(offset: int) -> int:
         if not source[offset:].strip():

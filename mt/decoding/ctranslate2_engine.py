@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mt.config import DecodingConfig
-from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import (
     LENGTH_NORMALIZATIONS,
     ExplainingEngine,
     Hypothesis,
-    TargetPrefixes,
+    IdLists,
+    Ids,
+    Prefixes,
     TokenDetails,
     choose_rank_device,
     length_limit,
@@ -29,7 +31,6 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 if TYPE_CHECKING:
     from mt.decoding.torch_engine import TorchEngine
 
-Ids = Sequence[int]
 Tokens = Sequence[str]
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
 _LARGEST_LENGTH_PENALTY = 0.6
@@ -79,20 +80,11 @@ class CTranslate2Engine(ExplainingEngine):
     search ends only if no other token is more probable than EOS.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        device: str,
-        tokenizer: Tokenizer,
-        positions: int,
-        threads: int | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, *, device: str, tokenizer: Tokenizer, positions: int) -> None:
         """Load the model on a device, which is auto, cuda or cpu, and try it.
 
         `positions` is the longest sequence that it supports, including EOS.
-        `threads` batches run in parallel, one core each, which is faster than all cores for one
-        batch. The default is `OMP_NUM_THREADS`, or else the number of cores of this process.
+        A batch runs on each of `count_cores` cores, which is faster than all cores for one batch.
         Raises UserError if CTranslate2 cannot use the device, the model or the processor.
         """
         import ctranslate2
@@ -103,8 +95,10 @@ class CTranslate2Engine(ExplainingEngine):
         if device not in available:
             raise UserError(f"device `{device}`: CTranslate2 has {listed(available)} here")
         self.positions = positions
-        self.source_tokens = _tokens(tokenizer.source)
-        self.target_tokens = _tokens(tokenizer.target)
+        self.source_tokens, self.target_tokens = (
+            side.processor.id_to_piece([*range(len(side))])
+            for side in (tokenizer.source, tokenizer.target)
+        )
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         gpu = choose_rank_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
         try:
@@ -112,7 +106,7 @@ class CTranslate2Engine(ExplainingEngine):
                 str(folder),
                 device,
                 device_index=gpu or 0,
-                inter_threads=(threads or count_cores()) if device == "cpu" else 1,
+                inter_threads=count_cores() if device == "cpu" else 1,
                 intra_threads=1,
                 max_queued_batches=-1,
             )
@@ -123,12 +117,7 @@ class CTranslate2Engine(ExplainingEngine):
             raise UserError(f"{model}: CTranslate2 cannot use it here ({error})") from error
 
     def iterate_n_best(
-        self,
-        sources: Sequence[Ids],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
+        self, sources: IdLists, decoding: DecodingConfig, count: int, *, prefixes: Prefixes = ()
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield each source's number and up to `count` hypotheses, best first, batch by batch.
 
@@ -177,7 +166,7 @@ class CTranslate2Engine(ExplainingEngine):
             yield index, _ranked(hypotheses, count)
 
     def best_as_in_torch(
-        self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+        self, sources: IdLists, decoding: DecodingConfig, prefixes: Prefixes
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield each source's number and best hypothesis, where `TorchEngine` finds it too.
 
@@ -204,7 +193,7 @@ class CTranslate2Engine(ExplainingEngine):
                 yield fitting[index], _ranked(hypotheses, 1)
 
     def _results(
-        self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+        self, sources: IdLists, decoding: DecodingConfig, prefixes: Prefixes
     ) -> Iterator[tuple[int, list[list[str]], list[Hypothesis]]]:
         """Yield number, tokens and hypotheses of each source, in batches under a common limit."""
         # A prefix in a batch keeps all its hypotheses from ending at the first step.
@@ -229,9 +218,9 @@ class CTranslate2Engine(ExplainingEngine):
     def _start(
         self,
         batch: list[int],
-        sources: Sequence[Ids],
+        sources: IdLists,
         decoding: DecodingConfig,
-        prefixes: TargetPrefixes,
+        prefixes: Prefixes,
         *,
         is_strict: bool = False,
     ) -> list[Any]:
@@ -277,9 +266,7 @@ class CTranslate2Engine(ExplainingEngine):
     def _limit(self, source_tokens: int, decoding: DecodingConfig) -> int:
         return min(length_limit(source_tokens, decoding), self.positions)
 
-    def explain(
-        self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis]
-    ) -> list[TokenDetails]:
+    def explain(self, sources: IdLists, hypotheses: Sequence[Hypothesis]) -> list[TokenDetails]:
         """Return the details of one hypothesis per source, by a second pass over both.
 
         A target token is aligned with the source token of its largest attention, EOS excepted, in
@@ -317,7 +304,7 @@ class CTranslate2Engine(ExplainingEngine):
         """Largest number of tokens of a source or a target, including EOS."""
         return self.positions
 
-    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+    def score(self, sources: IdLists, targets: IdLists) -> list[list[float]]:
         """Return the natural log-probability of each target token; both sides end with EOS."""
         return self._score(
             self._as_source(sources), self._as_target([target[:-1] for target in targets])
@@ -329,10 +316,10 @@ class CTranslate2Engine(ExplainingEngine):
         results = dict(_in_batches(self.translator.score_batch, sources, targets, indices))
         return [list(results[index].log_probs) for index in indices]
 
-    def _as_source(self, rows: Sequence[Ids]) -> list[list[str]]:
+    def _as_source(self, rows: IdLists) -> list[list[str]]:
         return [[self.source_tokens[token] for token in row] for row in rows]
 
-    def _as_target(self, rows: Sequence[Ids]) -> list[list[str]]:
+    def _as_target(self, rows: IdLists) -> list[list[str]]:
         return [[self.target_tokens[token] for token in row] for row in rows]
 
 
@@ -359,12 +346,7 @@ class CombinedEngine(ExplainingEngine):
             return self._torch
 
     def iterate_n_best(
-        self,
-        sources: Sequence[Ids],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
+        self, sources: IdLists, decoding: DecodingConfig, count: int, *, prefixes: Prefixes = ()
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield hypotheses as those of `TorchEngine`."""
         left = dict.fromkeys(range(len(sources)))
@@ -382,9 +364,7 @@ class CombinedEngine(ExplainingEngine):
             )
             yield from zip(left, hypotheses, strict=True)
 
-    def explain(
-        self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis]
-    ) -> list[TokenDetails]:
+    def explain(self, sources: IdLists, hypotheses: Sequence[Hypothesis]) -> list[TokenDetails]:
         """Return the details of one hypothesis per source, by PyTorch."""
         return self.torch.explain(sources, hypotheses)
 
@@ -393,7 +373,7 @@ class CombinedEngine(ExplainingEngine):
         """Largest number of tokens of a source or a target, including EOS; None: unlimited."""
         return self.torch.longest
 
-    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+    def score(self, sources: IdLists, targets: IdLists) -> list[list[float]]:
         """Return the natural log-probability of each target token, by PyTorch."""
         return self.torch.score(sources, targets)
 
@@ -437,10 +417,6 @@ def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
     hypotheses = list({hypothesis.ids: hypothesis for hypothesis in hypotheses}.values())
     finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
     return sorted(finished or hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
-
-
-def _tokens(vocabulary: Vocabulary) -> list[str]:
-    return [vocabulary.processor.id_to_piece(token) for token in range(len(vocabulary))]
 
 
 def count_cores() -> int:

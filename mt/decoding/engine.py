@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-TargetPrefixes = Sequence[Sequence[int]]
+Ids = Sequence[int]
+"""Tokens of a text."""
+IdLists = Sequence[Ids]
+"""Tokens of each of some texts."""
+Prefixes = IdLists
 """Forced beginning of the translation of each source, in text tokens.
 
 Either empty or one prefix per source; an empty prefix forces nothing.
@@ -80,12 +84,7 @@ class Engine:
     """Translation of ids to ids; an engine has one of the first two methods, or both."""
 
     def n_best_ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
+        self, sources: IdLists, decoding: DecodingConfig, count: int, *, prefixes: Prefixes = ()
     ) -> list[list[Hypothesis]]:
         """Return 1 to `count` hypotheses of each source, best first, in the order of `sources`.
 
@@ -97,12 +96,7 @@ class Engine:
         return [by_source[index] for index in range(len(sources))]
 
     def iterate_n_best(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
+        self, sources: IdLists, decoding: DecodingConfig, count: int, *, prefixes: Prefixes = ()
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield each source's number and the hypotheses of `n_best_ids`, in any order.
 
@@ -111,11 +105,7 @@ class Engine:
         yield from enumerate(self.n_best_ids(sources, decoding, count, prefixes=prefixes))
 
     def translate_ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        *,
-        prefixes: TargetPrefixes = (),
+        self, sources: IdLists, decoding: DecodingConfig, *, prefixes: Prefixes = ()
     ) -> list[Hypothesis]:
         """Return the best hypothesis of each source."""
         lists = self.n_best_ids(sources, decoding, 1, prefixes=prefixes)
@@ -138,9 +128,7 @@ class ExplainingEngine(Engine, ABC):
     """Engine with access to the model: attention, and the probabilities of given translations."""
 
     @abstractmethod
-    def explain(
-        self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[TokenDetails]:
+    def explain(self, sources: IdLists, hypotheses: Sequence[Hypothesis]) -> list[TokenDetails]:
         """Return the details of one hypothesis per source; sources end with EOS."""
 
     @property
@@ -149,9 +137,7 @@ class ExplainingEngine(Engine, ABC):
         """Largest number of tokens of a source or a target, including EOS; None: unlimited."""
 
     @abstractmethod
-    def score(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-    ) -> list[list[float]]:
+    def score(self, sources: IdLists, targets: IdLists) -> list[list[float]]:
         """Return the natural log-probability of each target token; both sides end with EOS."""
 
 

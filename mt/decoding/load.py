@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt.config import Config, DecodingConfig
+from mt.config import Config
 from mt.config.data import TagKey, tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
@@ -240,7 +240,10 @@ def _load_torch_engine(
     import torch
 
     decoding = stored.config.decoding
-    dtype = weights_dtype(decoding, device)
+    is_bf16 = decoding.precision == "bf16"
+    if decoding.precision == "auto" and device.type == "cuda":
+        is_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    dtype = torch.bfloat16 if is_bf16 else torch.float32  # softmax and sums are in fp32
     members = [read_run(member) for member in decoding.ensemble]
     for member in members:
         if member.tokenizer.fingerprint != stored.tokenizer.fingerprint:
@@ -293,16 +296,6 @@ def require_ctranslate2() -> None:
     installed = version("ctranslate2")
     if tuple(map(int, re.findall(r"\d+", installed)[:2])) < OLDEST_CTRANSLATE2:
         raise UserError(f"exported models need a newer CTranslate2 than {installed}: {hint}")
-
-
-def weights_dtype(decoding: DecodingConfig, device: "torch.device") -> "torch.dtype":
-    """Return the type of the weights on a device; softmax and sums are in fp32 in any case."""
-    import torch
-
-    is_bf16 = decoding.precision == "bf16"
-    if decoding.precision == "auto" and device.type == "cuda":
-        is_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if is_bf16 else torch.float32
 
 
 def require_tag(

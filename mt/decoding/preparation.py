@@ -12,13 +12,7 @@ from operator import add
 from mt.config import DecodingConfig
 from mt.config.data import Direction
 from mt.data.normalization import INVISIBLE, split_by_form
-from mt.data.sentences import (
-    Sentences,
-    is_in_capitals,
-    split_sentences,
-    whole_line,
-    words_of,
-)
+from mt.data.sentences import Sentences, is_in_capitals, split_sentences, whole_line, words_of
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, copied_spans, inner_spans
 from mt.errors import UserError

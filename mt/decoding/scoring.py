@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,13 +11,8 @@ from mt.data.corpus_files import LineReader, scan
 from mt.data.pairs import SentencePair
 from mt.decoding.engine import ExplainingEngine
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import ProduceWindows, Shard, Window
-from mt.decoding.text_files import (
-    check_files_for_shards,
-    open_output,
-    progress_bar,
-    run_file_shard,
-)
+from mt.decoding.shards import ProduceWindows, Shard, Window, add_counts
+from mt.decoding.text_files import check_files_for_shards, open_output, progress_bar, run_file_shard
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, require_regular_file
@@ -64,19 +59,19 @@ class ForcedScore:
         return json.dumps(record, ensure_ascii=False)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over the scored translations."""
 
-    sentences: int = 0
-    tokens: int = 0
-    log_prob: float = 0.0
+    sentences: int
+    tokens: int
+    log_prob: float
 
-    def add(self, score: ForcedScore) -> None:
-        """Add one translation."""
-        self.sentences += 1
-        self.tokens += len(score.tokens)
-        self.log_prob += score.log_prob
+    @classmethod
+    def of(cls, scores: Sequence[ForcedScore]) -> "Totals":
+        """Return the sums over some translations."""
+        tokens = sum(len(score.tokens) for score in scores)
+        return cls(len(scores), tokens, sum(score.log_prob for score in scores))
 
     def as_text(self) -> str:
         """Return the perplexity, exp(-log-probability / tokens), and the counts."""
@@ -129,54 +124,49 @@ def write_scores(
     if not lines:
         raise DataError(f"{job.sources}: is empty, there is nothing to score")
     model = StoredModel.read(run, [*SCORING, *overrides])
-    if shard is None:
-        translator, totals = Translator.from_stored(model, device), Totals()
-        with open_output(job.output) as out, progress_bar(job.sources) as bar:
-            for scores in score_windows(translator, job.sources, job.targets):
-                for score in scores:
-                    out.write(job.text(score).encode())
-                    totals.add(score)
-                bar.update(len(scores))
-        return totals
 
     def load() -> ProduceWindows:
         translator = Translator.from_stored(model, device)
 
         def produce(lines: range) -> Iterator[Window]:
             for scores in score_windows(translator, job.sources, job.targets, lines):
-                counts = Totals()
-                for score in scores:
-                    counts.add(score)
                 text = "".join(map(job.text, scores)).encode()
-                yield Window(len(scores), (text,), asdict(counts))
+                yield Window(len(scores), (text,), asdict(Totals.of(scores)))
 
         return produce
 
-    assert job.output is not None
-    settings = {
-        "command": "score",
-        "sources": scan(job.sources).sha256,
-        "targets": scan(job.targets).sha256,
-        "json": job.as_json,
-        **model.settings,
-    }
-    result = run_file_shard(job.sources, (job.output,), settings, LINES_AT_ONCE, shard, load)
-    if result is None or result.missing:
-        return None
-    counts = result.record.counts
+    counts: Mapping[str, float] = {}
+    if shard is None:
+        with open_output(job.output) as out, progress_bar(job.sources) as bar:
+            for window in load()(range(lines)):
+                out.write(window.texts[0])
+                counts = add_counts([counts, window.counts])
+                bar.update(window.lines)
+    else:
+        assert job.output is not None
+        settings = {
+            "command": "score",
+            "sources": scan(job.sources).sha256,
+            "targets": scan(job.targets).sha256,
+            "json": job.as_json,
+            **model.settings,
+        }
+        result = run_file_shard(job.sources, (job.output,), settings, LINES_AT_ONCE, shard, load)
+        if result is None or result.missing:
+            return None
+        counts = result.record.counts
     return Totals(int(counts["sentences"]), int(counts["tokens"]), counts["log_prob"])
 
 
 def score_windows(
-    translator: Translator, sources: Path, targets: Path, lines: range | None = None
+    translator: Translator, sources: Path, targets: Path, lines: range
 ) -> Iterator[list[ForcedScore]]:
-    """Yield the scores of some lines of two files, by default of all."""
+    """Yield the scores of some lines of two files, given by their positions from 0."""
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, ExplainingEngine)
     names = tokenizer.target.processor.id_to_piece
-    first, last = (lines.start, lines.stop) if lines is not None else (0, None)
-    pairs = islice(map(SentencePair, LineReader(sources), LineReader(targets)), first, last)
-    done = first
+    every_pair = map(SentencePair, LineReader(sources), LineReader(targets))
+    pairs, done = islice(every_pair, lines.start, lines.stop), lines.start
     while window := list(islice(pairs, LINES_AT_ONCE)):
         encoded = tokenizer.encode_source([pair.source for pair in window])
         target_ids = tokenizer.encode_target([pair.target for pair in window])

@@ -6,7 +6,6 @@ a few flags of each sentence once per step, and the hypotheses at the end.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from mt.config import DecodingConfig
 from mt.decoding.constraints import NEVER, NO_CONSTRAINTS, Constraints, History
-from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
+from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis
 from mt.errors import DivergedError
 from mt.model.device import device_traits
 from mt.special_ids import BOS, EOS
@@ -44,16 +44,6 @@ class StepModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The best next tokens of each row, best first."""
-
-    log_probs: Tensor
-    """Log-probability of the token alone [R C], in the precision of `sum_dtype`."""
-    ids: Tensor
-    """Tokens [R C]."""
-
-
 def greedy(
     model: StepModel, limits: Tensor, constraints: Constraints = NO_CONSTRAINTS
 ) -> list[Hypothesis]:
@@ -66,8 +56,8 @@ def greedy(
 
     def best(logits: Tensor, history: History) -> tuple[Tensor, Tensor]:
         # Two candidates, as in `beam` with one row, so that ties are broken alike.
-        candidates = best_candidates(logits, 2, constraints, history)
-        return candidates.ids[:, 0], candidates.log_probs[:, 0]
+        ids, log_probs = best_candidates(logits, 2, constraints, history)
+        return ids[:, 0], log_probs[:, 0]
 
     return extend(model, limits, best)
 
@@ -202,27 +192,16 @@ def _places(flags: Tensor, count: int) -> Tensor:
     return torch.where(flags, places, len(flags)).sort().values[:count]
 
 
-@dataclass(frozen=True, slots=True)
-class BeamSettings:
-    """Parameters of beam search."""
-
-    beam: int
-    """Rows per sentence."""
-    alpha: float = 0.0
-    """Exponent of the length penalty."""
-    normalization: Normalization = "gnmt"
-    """Key of LENGTH_NORMALIZATIONS."""
-    count: int = 1
-    """Number of hypotheses per sentence that must be the best ones."""
-
-
 def beam(
     model: StepModel,
     limits: Tensor,
-    settings: BeamSettings,
+    decoding: DecodingConfig,
+    count: int = 1,
     constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[list[Hypothesis]]:
     """Keep the `beam` most probable rows of each sentence; return its hypotheses, best first.
+
+    Beam and length penalty are those of `decoding`; the first `count` hypotheses are the best ones.
 
     Each step ranks the 2 * `beam` best candidates of a sentence. The first `beam` that are not EOS
     live on; each EOS among the first `beam` candidates finishes a hypothesis. A sentence ends
@@ -237,15 +216,14 @@ def beam(
     `limits` [B] is the maximum length of each translation, including EOS. A sentence that reaches
     it without any finished hypothesis returns its unfinished rows.
     """
-    assert 0 < settings.count <= settings.beam
-    assert settings.alpha >= 0, "the early stop needs a penalty that does not fall with the length"
-    beams = _Beams(limits, settings, keeps_sentences=not constraints.is_empty)
+    assert 0 < count <= decoding.beam
+    beams = _Beams(limits, decoding, count, keeps_sentences=not constraints.is_empty)
     while beams.live.count:
         logits = model.step(beams.last_ids.flatten())
         # At most `beam` tokens of one row can live on, and EOS may be among the candidates.
-        count = settings.beam + 1
-        candidates = best_candidates(logits, count, constraints, beams.history())
-        stay, moved = beams.advance(candidates)
+        stay, moved = beams.advance(
+            *best_candidates(logits, decoding.beam + 1, constraints, beams.history())
+        )
         if stay is not None and beams.live.count:
             model.keep(stay)
         if moved:
@@ -260,8 +238,10 @@ class _Beams:
     row of -inf is empty, because the vocabulary is smaller than the beam.
     """
 
-    def __init__(self, limits: Tensor, settings: BeamSettings, *, keeps_sentences: bool) -> None:
-        sentences, beam, device = len(limits), settings.beam, limits.device
+    def __init__(
+        self, limits: Tensor, decoding: DecodingConfig, count: int, *, keeps_sentences: bool
+    ) -> None:
+        sentences, beam, device = len(limits), decoding.beam, limits.device
         dtype = sum_dtype(device)
         lengths = limits.tolist()
         assert all(length > 0 for length in lengths), "a translation has at least an EOS"
@@ -271,9 +251,10 @@ class _Beams:
         self.sentences = torch.arange(sentences, device=device) if keeps_sentences else None
         """Number in the batch, on the device; None where no constraint depends on it."""
         self.length = 0
-        penalty = LENGTH_NORMALIZATIONS[settings.normalization]
+        penalty = LENGTH_NORMALIZATIONS[decoding.length_normalization]
         penalties = [
-            penalty(length, settings.alpha) for length in range(max(lengths, default=0) + 1)
+            penalty(length, decoding.length_penalty)
+            for length in range(max(lengths, default=0) + 1)
         ]
         self.penalties = torch.tensor(penalties, dtype=dtype, device=device)
         self.log_probs = torch.zeros(sentences, 1, dtype=dtype, device=device)
@@ -282,7 +263,7 @@ class _Beams:
         self.unmoved = torch.arange(beam, device=device)
         self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64, device=device)
         # Scores of the best `count` finished hypotheses of each sentence, best first.
-        self.best_scores = self.log_probs.new_full((sentences, settings.count), NEVER)
+        self.best_scores = self.log_probs.new_full((sentences, count), NEVER)
         self.found_count = torch.zeros(sentences, dtype=torch.int64, device=device)
         # Sentences of which the most probable row has ended once.
         self.best_has_ended = torch.zeros(sentences, dtype=torch.bool, device=device)
@@ -295,14 +276,15 @@ class _Beams:
         rows = self.tokens.shape[1]
         return History(self.sentences.repeat_interleave(rows), self.tokens.flatten(0, 1))
 
-    def advance(self, candidates: Candidates) -> tuple[Tensor | None, bool]:
-        """Append one token to each row, and end sentences.
+    def advance(self, ids: Tensor, added: Tensor) -> tuple[Tensor | None, bool]:
+        """Append one of the candidates of `best_candidates` to each row, and end sentences.
 
         Return the former places of the sentences that stay, or None if all stay, and whether any
         row continues another one. Raises DivergedError if the log-probabilities are not finite.
         """
         self.length += 1
-        totals, ids, parents = self._ranked(candidates)
+        finite = added[:, 0].isfinite().view(len(self.limits), -1).all(dim=1) | self.live.over
+        totals, ids, parents = self._ranked(ids, added)
         is_end = ids == EOS
         log_probs, origins, former = totals[:, : self.beam], parents[:, : self.beam], self.tokens
         ends = is_end[:, : self.beam] & (log_probs > NEVER) & ~self.live.over[:, None]
@@ -312,13 +294,11 @@ class _Beams:
         self.log_probs = totals.gather(1, living)
         self.last_ids = ids.gather(1, living)
         self.parents = parents.gather(1, living)
-        tokens = _of_parents(former, self.parents)
+        tokens = former.gather(1, self.parents[:, :, None].expand(-1, -1, former.shape[2]))
         self.tokens = torch.cat((tokens, self.last_ids[:, :, None]), dim=2)
         over = self._over(ends, scores) & ~self.live.over
         without = over & (self.found_count == 0)
         moved = (self.parents != self.unmoved).any(dim=1) & ~self.live.over
-        finite = candidates.log_probs[:, 0].isfinite().view(len(over), -1).all(dim=1)
-        finite = finite | self.live.over
         flags = torch.stack((over, without, moved, finite), dim=1)
         flags_and_ends = torch.cat((flags, ends), dim=1).cpu().numpy()
         is_over, is_without, is_moved, is_finite = flags_and_ends[:, :4].T
@@ -347,14 +327,14 @@ class _Beams:
             for hypotheses in self.found.by_sentence()
         ]
 
-    def _ranked(self, candidates: Candidates) -> tuple[Tensor, Tensor, Tensor]:
+    def _ranked(self, ids: Tensor, added: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities, tokens and parents of the best 2 * `beam` candidates [B 2K]."""
         sentences, rows = self.log_probs.shape
-        count = candidates.ids.shape[1]
-        totals = self.log_probs[:, :, None] + candidates.log_probs.view(sentences, rows, count)
+        count = ids.shape[1]
+        totals = self.log_probs[:, :, None] + added.view(sentences, rows, count)
         missing = max(0, 2 * self.beam - rows * count)
         totals = F.pad(totals.flatten(1), (0, missing), value=NEVER)
-        ids = F.pad(candidates.ids.view(sentences, -1), (0, missing), value=BOS)
+        ids = F.pad(ids.view(sentences, -1), (0, missing), value=BOS)
         # Stable, so that a tie goes to the better row, then to the candidate ranked first.
         totals, order = totals.sort(dim=1, descending=True, stable=True)
         totals, order = totals[:, : 2 * self.beam], order[:, : 2 * self.beam]
@@ -416,19 +396,15 @@ def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Ten
     return best_score >= best_live / last_penalty
 
 
-def _of_parents(rows: Tensor, parents: Tensor) -> Tensor:
-    """Select the rows [B K X] of the parents [B K] from the former rows."""
-    return rows.gather(1, parents[:, :, None].expand(-1, -1, rows.shape[2]))
-
-
 def best_candidates(
     logits: Tensor,
     count: int,
     constraints: Constraints = NO_CONSTRAINTS,
     history: History | None = None,
-) -> Candidates:
-    """Return the `count` most probable next tokens of each row of `logits` [R V].
+) -> tuple[Tensor, Tensor]:
+    """Return the `count` best next tokens of each row of `logits` [R V], with log-probabilities.
 
+    Both are [R C], best first, the latter in the precision of `sum_dtype`.
     PAD, UNK and BOS are never generated but keep their share of the probability, so each
     hypothesis has the model's own log-probability (scaled by a repetition penalty). Forbidden
     tokens also keep their share and have the log-probability -inf.
@@ -439,7 +415,7 @@ def best_candidates(
     # [R V] tensor.
     values, places = largest(logits[:, EOS:], min(count, logits.shape[1] - EOS))
     log_probs = (values - normaliser).to(sum_dtype(logits.device))
-    return Candidates(log_probs, places + EOS)
+    return places + EOS, log_probs
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:

@@ -90,28 +90,6 @@ def chosen_shard(option: str | None) -> Iterator[Shard | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class LineWindows:
-    """Number of lines of an input, and of a window."""
-
-    lines: int
-    size: int
-
-    @classmethod
-    def count(cls, lines: Iterable[str], size: int) -> "LineWindows":
-        """Count lines."""
-        return cls(sum(1 for _ in lines), size)
-
-    def part(self, shard: Shard) -> range:
-        """Return the positions of a shard's lines, from 0: whole windows, about equally many."""
-        windows = -(-self.lines // self.size)
-        first, last = (
-            min(windows * border // shard.of * self.size, self.lines)
-            for border in (shard.number - 1, shard.number)
-        )
-        return range(first, last)
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """Output of consecutive lines."""
 
@@ -134,13 +112,21 @@ class Job:
     """Files of the whole. The last one is the JSON record, which exists once all are finished."""
     settings: Mapping[str, Any]
     """JSON values that determine the output, by key."""
-    windows: LineWindows
+    total: int
+    """Lines of the input."""
+    window: int
+    """Lines of a window."""
     shard: Shard = Shard()
 
     @property
     def lines(self) -> range:
-        """Positions of the shard's lines in the input, from 0."""
-        return self.windows.part(self.shard)
+        """Positions of the shard's lines, from 0: whole windows, about equally many."""
+        windows, shard = -(-self.total // self.window), self.shard
+        first, last = (
+            min(windows * border // shard.of * self.window, self.total)
+            for border in (shard.number - 1, shard.number)
+        )
+        return range(first, last)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -320,7 +306,7 @@ def _write(job: Job, produce: ProduceWindows) -> Record:
                     record,
                     done=record.done + window.lines,
                     bytes=tuple(file.tell() for file in files),
-                    counts=_add_counts([record.counts, window.counts]),
+                    counts=add_counts([record.counts, window.counts]),
                 )
                 write_json(part_record, asdict(record))
                 bar.update(window.lines)
@@ -349,7 +335,7 @@ def _join(job: Job) -> None:
                 lines=sum(record.lines for record in records),
                 done=sum(record.done for record in records),
                 bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
-                counts=_add_counts([record.counts for record in records]),
+                counts=add_counts([record.counts for record in records]),
             )
             write_json(_unfinished(job.outputs[-1]), asdict(joined_record))
             _finish(whole)
@@ -365,7 +351,7 @@ def _finish(job: Job) -> None:
             _unfinished(path).replace(path)
 
 
-def _add_counts(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def add_counts(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Add up numbers by key."""
     total: dict[str, float] = {}
     for mapping in counts:

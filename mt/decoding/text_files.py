@@ -27,7 +27,7 @@ from mt.data.corpus_files import (
 from mt.data.glossary import read_terms
 from mt.decoding.engine import ExplainingEngine, TokenDetails
 from mt.decoding.load import StoredModel
-from mt.decoding.shards import Job, LineWindows, ProduceWindows, Result, Shard, Window, run_shard
+from mt.decoding.shards import Job, ProduceWindows, Result, Shard, Window, run_shard
 from mt.decoding.translator import Translation, Translator, check_n_best, log_notes
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, is_special, replace_file, require_file, resolved
@@ -146,7 +146,7 @@ def run_file_shard(
     The record lies beside the first output. See `run_shard`.
     """
     record = outputs[0].with_name(f"{outputs[0].name}.shards.json")
-    job = Job((*outputs, record), settings, LineWindows(scan(source).lines, window), shard)
+    job = Job((*outputs, record), settings, scan(source).lines, window, shard)
     if result := run_shard(job, load):
         _logger.info("finished: %s", ", ".join(map(str, result.files)))
         if result.missing:
@@ -173,7 +173,7 @@ def translated_windows(
 ) -> Iterator[Window]:
     """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
-    size = job.look_ahead or translator.look_ahead
+    size = job.look_ahead or translator.decoding.look_ahead
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
@@ -285,11 +285,9 @@ def report_line(translation: Translation) -> str:
 def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
-        require_file(path)
-    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
-    for path in filter(None, (job.input, job.prefixes)):
-        if path.is_file():
+        if require_file(path).is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text
+    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines

@@ -26,13 +26,14 @@ from mt.decoding.constraints import Constraints
 from mt.decoding.engine import (
     ExplainingEngine,
     Hypothesis,
-    TargetPrefixes,
+    IdLists,
+    Prefixes,
     TokenDetails,
     length_limit,
     plan_batches,
 )
 from mt.decoding.sampling import sample, uniform_numbers
-from mt.decoding.search import BeamSettings, beam, greedy, require_finite, sum_dtype
+from mt.decoding.search import beam, greedy, require_finite, sum_dtype
 from mt.errors import UserError
 from mt.model.device import compute_in_halves
 from mt.model.hooks import record_weights
@@ -40,7 +41,6 @@ from mt.model.transformer import DecoderState, Transformer
 from mt.special_ids import BOS, PAD
 
 T = TypeVar("T")
-Ids = Sequence[int]
 _WORTH_AN_EXPORT = 1500
 """Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
 _logger = logging.getLogger(__name__)
@@ -68,12 +68,7 @@ class TorchEngine(ExplainingEngine):
         self._explaining = Lock()
 
     def n_best_ids(
-        self,
-        sources: Sequence[Ids],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
+        self, sources: IdLists, decoding: DecodingConfig, count: int, *, prefixes: Prefixes = ()
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first, in the order of `sources`.
 
@@ -104,7 +99,7 @@ class TorchEngine(ExplainingEngine):
         return self._add_prefix_log_probs(sources, lists, prefixes) if any(prefixes) else lists
 
     def _search(
-        self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
+        self, sources: IdLists, decoding: DecodingConfig, count: int, prefixes: Prefixes
     ) -> list[list[Hypothesis]]:
         limits = torch.tensor(self._limits(sources, decoding), device=self.device)
         constraints = _constraints(decoding, prefixes, self.device)
@@ -112,17 +107,11 @@ class TorchEngine(ExplainingEngine):
         if decoding.search == "greedy":
             hypotheses = greedy(_Steps(self.models, source, 1), limits, constraints)
             return [[hypothesis] for hypothesis in hypotheses]
-        settings = BeamSettings(
-            decoding.beam,
-            decoding.length_penalty,
-            decoding.length_normalization,
-            min(count, decoding.beam),
-        )
         steps = _Steps(self.models, source, decoding.beam)
-        return beam(steps, limits, settings, constraints)
+        return beam(steps, limits, decoding, min(count, decoding.beam), constraints)
 
     def _sample(
-        self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
+        self, sources: IdLists, decoding: DecodingConfig, count: int, prefixes: Prefixes
     ) -> list[list[Hypothesis]]:
         """Draw `count` translations of each source; return them by falling probability."""
         repeated_sources = [source for source in sources for _ in range(count)]
@@ -140,13 +129,13 @@ class TorchEngine(ExplainingEngine):
         lists = [hypotheses[first : first + count] for first in range(0, len(hypotheses), count)]
         return [sorted(drawn, key=lambda hypothesis: -hypothesis.score) for drawn in lists]
 
-    def _limits(self, sources: Sequence[Ids], decoding: DecodingConfig) -> list[int]:
+    def _limits(self, sources: IdLists, decoding: DecodingConfig) -> list[int]:
         """Return the maximum length of each translation."""
         most = self.longest or sys.maxsize
         return [min(length_limit(len(source), decoding), most) for source in sources]
 
     def _add_prefix_log_probs(
-        self, sources: Sequence[Ids], lists: list[list[Hypothesis]], prefixes: TargetPrefixes
+        self, sources: IdLists, lists: list[list[Hypothesis]], prefixes: Prefixes
     ) -> list[list[Hypothesis]]:
         """Add the log-probability of the prefixes, which cost nothing during the search."""
         forced = [
@@ -162,9 +151,7 @@ class TorchEngine(ExplainingEngine):
             for hypotheses, log_prob in zip(lists, added, strict=True)
         ]
 
-    def explain(
-        self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis]
-    ) -> list[TokenDetails]:
+    def explain(self, sources: IdLists, hypotheses: Sequence[Hypothesis]) -> list[TokenDetails]:
         """Return the details of one hypothesis per source, by a second pass over both.
 
         Probabilities and attention are means over the models. A target token is aligned with the
@@ -225,7 +212,7 @@ class TorchEngine(ExplainingEngine):
         """Largest number of tokens of a source or a target, including EOS; None: unlimited."""
         return min((model.longest for model in self.models if model.longest), default=None)
 
-    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+    def score(self, sources: IdLists, targets: IdLists) -> list[list[float]]:
         """Return the natural log-probability of each target token; both sides end with EOS.
 
         Teacher-forced in batches of similar length, softmax in fp32. The numbers do not depend on
@@ -352,15 +339,13 @@ def _in_threads(
         torch.set_num_threads(threads)  # the number that new threads inherit
 
 
-def pad_rows(rows: Sequence[Ids], device: torch.device) -> Tensor:
+def pad_rows(rows: IdLists, device: torch.device) -> Tensor:
     """Return ids as int64 [rows, longest row] on a device, padded with PAD on the right."""
     tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)
 
 
-def _constraints(
-    decoding: DecodingConfig, prefixes: TargetPrefixes, device: torch.device
-) -> Constraints:
+def _constraints(decoding: DecodingConfig, prefixes: Prefixes, device: torch.device) -> Constraints:
     forced = pad_rows(prefixes, device) if any(prefixes) else None
     return Constraints(decoding.no_repeat_ngram, forced)
 

@@ -16,7 +16,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, WordAligner, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
-from mt.decoding.engine import Engine, ExplainingEngine, TermUse, TranslatedPart
+from mt.decoding.engine import Engine, TermUse, TranslatedPart
 from mt.decoding.load import StoredModel, load_engine, require_tag
 from mt.decoding.preparation import Preparation, PreparedLine, name_characters, pair_with_prefixes
 from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult, is_loop
@@ -27,14 +27,7 @@ from mt.runs import UNKNOWN_STATISTICS, LineStatistics
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
-    "empty",
-    "length-limited",
-    "repeated",
-    "copied",
-    "untranslated",
-    "altered",
-    "missed-term",
-    "ok",
+    "empty", "length-limited", "repeated", "copied", "untranslated", "altered", "missed-term", "ok"
 ]
 """Status of a line: the first of these that applies; `Translator._judge` has the conditions."""
 
@@ -176,11 +169,6 @@ class Translator:
         """Use terms in all calls without a glossary of their own."""
         self.glossary = Glossary(terms, self.direction)
 
-    @property
-    def look_ahead(self) -> int:
-        """Default number of lines that `stream` reads before it yields the first translation."""
-        return self.decoding.look_ahead
-
     def translate(
         self,
         lines: Sequence[str],
@@ -210,6 +198,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
+        The default is that of `decoding`.
         Depending on `decoding.split_sentences`, the sentences of a line are translated one by one,
         and the white space around them is restored. A sentence too long for the model is translated
         in parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
@@ -227,21 +216,19 @@ class Translator:
         glossary = glossary or self.glossary
         aligner = WordAligner(self.engine, self.tokenizer)
         terms = Terms(glossary, self.tokenizer, aligner, self.longest_source)
-        return self._stream(pairs, n_best, look_ahead or self.look_ahead, terms)
+        return self._stream(pairs, n_best, look_ahead or self.decoding.look_ahead, terms)
 
-    def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
+    def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...]]:
         """Return the links between the words of each line and its best translation.
 
-        See `align_words`; text that was put back has no links. None: the engine does not explain.
+        See `align_words`; text that was put back has no links.
         """
         parts_by_line = [translation.alternatives[0].parts for translation in translations]
         all_parts = [*chain.from_iterable(parts_by_line)]
         links = iter(align_words(all_parts, self.engine, self.tokenizer))
-        if not isinstance(self.engine, ExplainingEngine):
-            return [None] * len(translations)
-        links_by_line = list[tuple[Link, ...] | None]()
+        links_by_line = list[tuple[Link, ...]]()
         for translation, parts in zip(translations, parts_by_line, strict=True):
-            of_parts = [of_part or [] for of_part in islice(links, len(parts))]
+            of_parts = [*islice(links, len(parts))]
             sources = map_spans_to_line(
                 [[link.source for link in of_part] for of_part in of_parts],
                 [part.source_text for part in parts],
@@ -265,12 +252,11 @@ class Translator:
     ) -> Iterator[tuple[Translation, Sequence[Link]]]:
         """Yield the translation of each line, with the links of `find_links` where it has some."""
         translations, is_linked = self.stream(lines), iter(has_links)
-        while window := [*islice(translations, self.look_ahead)]:
+        while window := [*islice(translations, self.decoding.look_ahead)]:
             asked = [*islice(is_linked, len(window))]
             links = iter(self.find_links([*compress(window, asked)]))
             for translation, is_asked in zip(window, asked, strict=True):
-                of_line = next(links) if is_asked else None
-                yield translation, of_line or ()
+                yield translation, next(links) if is_asked else ()
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms

@@ -24,7 +24,7 @@ from mt.evaluation.scores import (
     why_unable_to_rank,
 )
 from mt.files import require_file, resolved
-from mt.languages import base_language, script_share, scripts_of, written_without_spaces
+from mt.languages import base_language, script_share, scripts_of
 
 FORMS = ("tokens", "tokenized", "lowercased")
 """Reasons that the output of a poor model may trigger by chance."""
@@ -81,7 +81,7 @@ class TextChecks:
     def check_tokenizer(self, language: str, tokenizer: str) -> str:
         """Return the result of `choose_tokenizer`; refuse 13a for zh, ja and ko.
 
-        Log a warning if 13a may not find the words of the language.
+        Log a warning if 13a may not find the words of an unknown language.
         """
         tokenizer = self._tokenizer = choose_tokenizer(language, tokenizer)
         right = TOKENIZER_BY_LANGUAGE.get(base_language(language))
@@ -90,13 +90,6 @@ class TextChecks:
         if right and right != "flores200":  # its model may be missing
             message = f"BLEU tokenizer `13a` splits words at spaces and is not for `{language}`"
             self.refuse("13a", f"{message}; the right one is `{right}`")
-        elif written_without_spaces(language):
-            _logger.warning(
-                "note: `%s` is written without spaces, so BLEU with 13a counts a sentence as one "
-                "word; use chrF, or the BLEU tokenizer `char`%s",
-                language,
-                f" or `{right}`" if right else "",
-            )
         elif not scripts_of(language):
             _logger.warning(
                 "note: the language `%s` is not known; BLEU splits words at spaces (13a)", language
@@ -153,12 +146,10 @@ class TextChecks:
         in `REASONS` is a note if it costs anything.
         """
         self.check_tokens([hypotheses])
-        if not (self._tokenizer == "13a" and written_without_spaces(language)):  # noted already
-            lines = references[0].lines
-            if reason := why_unable_to_rank(
-                lines, target_language=language, tokenizer=self._tokenizer
-            ):
-                _logger.warning("note: BLEU hardly counts these texts: %s; use chrF", reason)
+        if reason := why_unable_to_rank(
+            references[0].lines, target_language=language, tokenizer=self._tokenizer
+        ):
+            _logger.warning("note: BLEU hardly counts these texts: %s; use chrF", reason)
         texts = hypotheses, *references
         shortest = min(len(text.lines) for text in texts)
         sides: Sides = [text.lines[:shortest] for text in texts]

@@ -135,21 +135,16 @@ def read_info(run: Path) -> dict[str, Any]:
         corpora = read_json(run / CORPORA_FILE, CorpusRecord)
     exported = read_verified_export(run) if is_exported(run) else None
     updates = [event.get("update", 0) for event in read_events(run / JOURNAL_FILE)]
-    model, counts = None, dict[str, int]()
+    model = None
+    counts: Mapping[str, int] = {}
     weights, fingerprint = None, corpora.get("tokenizer", {}).get("fingerprint")
     if exported:
         weights, fingerprint = exported.weights, exported.tokenizer
     elif os.path.lexists(run / MODEL_FILE) or os.path.lexists(run / WEIGHTS_FILE):
         check_finished(run)
-        provenance, described = (
-            read_json(run / MODEL_FILE, Provenance),
-            read_description(run / MODEL_FILE),
-        )
-        weights, fingerprint, counts = (
-            described.weights,
-            described.tokenizer,
-            dict(provenance.pairs),
-        )
+        provenance = read_json(run / MODEL_FILE, Provenance)
+        described = read_description(run / MODEL_FILE)
+        weights, fingerprint, counts = described.weights, described.tokenizer, provenance.pairs
         check_sha256(run / WEIGHTS_FILE, weights, MODEL_FILE)
         with safe_open(run / WEIGHTS_FILE, framework="numpy") as file:  # tied: written once
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
@@ -209,7 +204,9 @@ def read_info(run: Path) -> dict[str, Any]:
         except (KeyError, TypeError, AttributeError, ValueError):
             raise RunError(f"{path}: damaged, or not written by mt") from None
 
-    environment = run / ENVIRONMENT_FILE
+    environment: dict[str, Any] = {}
+    if os.path.lexists(run / ENVIRONMENT_FILE):
+        environment = read_json(run / ENVIRONMENT_FILE, dict[str, Any])
     return {
         "run": str(run),
         "state": "exported" if exported else "finished" if model else "unfinished",
@@ -222,9 +219,7 @@ def read_info(run: Path) -> dict[str, Any]:
         "model": model,
         "export": asdict(exported) if exported else None,
         "scores": scores,
-        "environment": read_json(environment, dict[str, Any])
-        if os.path.lexists(environment)
-        else {},
+        "environment": environment,
         "config": config.model_dump(mode="json", by_alias=True),
     }
 
@@ -235,9 +230,9 @@ def render_card(run: Path) -> str | None:
     Rendered before a change of the run, it shows whether README.md was edited: see `update_card`.
     """
     try:
-        return (
-            model_card(read_info(run), load_config(run / CONFIG_FILE)) if is_finished(run) else None
-        )
+        if not is_finished(run):
+            return None
+        return model_card(read_info(run), load_config(run / CONFIG_FILE))
     except (UserError, OSError) as error:
         _logger.warning("%s: no model card (%s)", run, error)
         return None

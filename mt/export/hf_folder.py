@@ -17,14 +17,7 @@ from mt.data.tokenizer import write_models
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun, read_tensors
 from mt.errors import RunError, did_you_mean, listed
-from mt.files import (
-    open_aside,
-    put_in_place,
-    read_json,
-    validate_values,
-    write_json,
-    write_text,
-)
+from mt.files import open_aside, put_in_place, read_json, validate_values, write_json, write_text
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
 from mt.runs import Provenance, write_description
@@ -217,10 +210,8 @@ def write_imported_run(
         "feed_forward_dropout": settings.activation_dropout,
         **config["model"],
     }
-    positions, no_corpus = (
-        settings.max_position_embeddings,
-        TextSource(source=NO_CORPUS, target=NO_CORPUS),
-    )
+    positions = settings.max_position_embeddings
+    no_corpus = TextSource(source=NO_CORPUS, target=NO_CORPUS)
     decoding, notes = read_search(origin, positions, config["decoding"])
     whole = Config(
         data=DataConfig(train=no_corpus, valid=no_corpus, **config["data"]),

@@ -1,6 +1,5 @@
 """Batching of concurrent requests: lines wait in a queue, one thread translates them in batches."""
 
-import itertools
 import logging
 import threading
 from collections import deque
@@ -43,14 +42,14 @@ class LineAnswer:
     """Result for one line."""
 
     translation: Translation
-    links: tuple[Link, ...] | None = None
-    """Links of the best translation; None if not requested or not available."""
+    links: tuple[Link, ...] = ()
+    """Links of the best translation, if they were requested."""
 
     @property
     def text(self) -> TranslatedLine:
         """Return the best translation with its links."""
         translation = self.translation
-        return TranslatedLine(translation.text, self.links or (), translation.needs_review)
+        return TranslatedLine(translation.text, self.links, translation.needs_review)
 
 
 @dataclass(slots=True, eq=False)
@@ -198,8 +197,10 @@ class Batcher:
         # Requests without links do not wait for those of others.
         for request, own in sorted(results, key=lambda result: result[0].options.links):
             try:
-                links = self.translator.find_links(own) if request.options.links else ()
-                request.answers += map(LineAnswer, own, links or itertools.repeat(None))
+                if request.options.links:
+                    request.answers += map(LineAnswer, own, self.translator.find_links(own))
+                else:
+                    request.answers += map(LineAnswer, own)
             except Exception:
                 _logger.exception("the aligned words of a request could not be found")
                 _fail(request, FAILED)

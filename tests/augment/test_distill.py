@@ -215,7 +215,7 @@ def test_file_names_follow_from_the_text(
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     job = Distillation(teacher, Sources(tmp_path / name)).plan_job(tmp_path / "out", Shard(2, 2))
     assert [path.name for path in job.paths[:-1]] == [f"{base}.2-of-2.en", f"{base}.2-of-2.de"]
-    assert job.windows.lines == 2
+    assert job.total == 2
 
 
 def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path: Path) -> None:

@@ -6,10 +6,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from mt.config import DecodingConfig
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Normalization
 from mt.special_ids import BOS, EOS
 
 Ids = tuple[int, ...]
+
+
+def beam_settings(
+    beam: int, alpha: float = 0.0, normalization: Normalization = "gnmt"
+) -> DecodingConfig:
+    """Settings of a beam that may be wider than a config allows."""
+    return DecodingConfig.model_construct(
+        beam=beam, length_penalty=alpha, length_normalization=normalization
+    )
 
 
 def log_probs(logits: Tensor) -> list[float]:

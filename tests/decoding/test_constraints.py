@@ -9,10 +9,16 @@ from torch import Tensor
 from mt.config import DecodingConfig
 from mt.decoding.constraints import Constraints
 from mt.decoding.sampling import sample
-from mt.decoding.search import BeamSettings, beam, best_candidates, greedy, largest
+from mt.decoding.search import beam, best_candidates, greedy, largest
 from mt.errors import DivergedError
 from mt.special_ids import EOS, PAD
-from tests.decoding.step_models import Ids, PrefixModel, every_translation, exhaustive
+from tests.decoding.step_models import (
+    Ids,
+    PrefixModel,
+    beam_settings,
+    every_translation,
+    exhaustive,
+)
 
 VOCABULARY, LIMIT = 6, 5
 WIDTH = len(every_translation(VOCABULARY, LIMIT))
@@ -54,10 +60,10 @@ def begins_with(prefix: Ids) -> Callable[[Ids], bool]:
 def test_wide_beam_finds_the_best_allowed_translations(
     constraints: Constraints, oracle: dict[str, Any]
 ) -> None:
-    settings = BeamSettings(WIDTH, 0.6, count=3)
+    settings = beam_settings(WIDTH, 0.6)
     for seed in range(4):
         model = PrefixModel([seed], beam=WIDTH, vocabulary=VOCABULARY)
-        found = beam(model, torch.tensor([LIMIT]), settings, constraints)[0]
+        found = beam(model, torch.tensor([LIMIT]), settings, 3, constraints)[0]
         wanted = exhaustive(model, LIMIT, **oracle)[:3]
         found = [each for each in found if each.finished][: len(wanted)]
         assert [(*each.ids, EOS) for each in found] == [ids for ids, _ in wanted]
@@ -65,9 +71,9 @@ def test_wide_beam_finds_the_best_allowed_translations(
 
 
 def test_pad_unk_and_bos_are_never_generated_but_keep_their_probability() -> None:
-    best = best_candidates(torch.tensor([[0.3, 0.2, 0.1, 0.15, 0.25, 0.0]]).log(), 2)
-    assert best.ids.tolist() == [[4, EOS]]
-    assert best.log_probs.exp().tolist()[0] == pytest.approx([0.25, 0.15])
+    ids, log_probs = best_candidates(torch.tensor([[0.3, 0.2, 0.1, 0.15, 0.25, 0.0]]).log(), 2)
+    assert ids.tolist() == [[4, EOS]]
+    assert log_probs.exp().tolist()[0] == pytest.approx([0.25, 0.15])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -84,7 +90,7 @@ def test_model_output_that_is_not_finite_is_an_error(bad: float, place: int, ste
     limits, numbers = torch.tensor([6, 6, 6]), torch.full((3, 6), 0.5, dtype=torch.float64)
     searches: list[tuple[int, Callable[[PrefixModel], object]]] = [
         (1, lambda model: greedy(model, limits)),
-        (3, lambda model: beam(model, limits, BeamSettings(3))),
+        (3, lambda model: beam(model, limits, beam_settings(3))),
         (1, lambda model: sample(model, limits, numbers, DecodingConfig())),
     ]
     for rows, search in searches:

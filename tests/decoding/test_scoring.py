@@ -15,18 +15,15 @@ LINES = ["one two", "three", "", "four four four four", "nine eight", "zero", "f
 
 
 def test_scores_are_summed_and_written_as_text_and_json() -> None:
-    totals = Totals()
     long, short = (
         ForcedScore(("x",) * len(log_probs), log_probs)
         for log_probs in ((-1.0, -0.5, -0.75), (-0.25,))
     )
-    for score in (long, short):
-        totals.add(score)
     assert long.as_text() == "-2.250000\t3\t-0.750000"
     assert json.loads(short.as_json()) == {
         **{"log_prob": -0.25, "mean": -0.25, "tokens": ["x"], "log_probs": [-0.25]}
     }
-    assert totals.as_text() == (
+    assert Totals.of([long, short]).as_text() == (
         f"perplexity {math.exp(2.5 / 4):.4f} per token, log-probability -2.5000, "
         "4 tokens with end marks, 2 sentences"
     )
@@ -43,7 +40,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def scored(run: Path, files: tuple[Path, Path]) -> list[ForcedScore]:
     translator = Translator.load(run, overrides=SCORING, device="cpu")
-    return [*chain.from_iterable(score_windows(translator, *files))]
+    return [*chain.from_iterable(score_windows(translator, *files, range(len(LINES))))]
 
 
 def test_scores_of_files_are_those_of_the_engine(
@@ -67,7 +64,7 @@ def test_line_beyond_the_last_position_is_an_error(
     monkeypatch.setattr(TorchEngine, "longest", 12)
     files[1].write_text("\n".join(["one", "", "two", "two three", "one " * 40, "", ""]) + "\n")
     translator = Translator.load(finished_run, overrides=SCORING, device="cpu")
-    lazily = score_windows(translator, *files)
+    lazily = score_windows(translator, *files, range(len(LINES)))
     assert len(next(lazily)) == 3
     with pytest.raises(UserError, match=r": line 5 has \d+ tokens, at most 12 can be scored"):
         next(lazily)

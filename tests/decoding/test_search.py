@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.decoding.engine import Hypothesis, Normalization
-from mt.decoding.search import BeamSettings, beam, greedy, no_live_row_can_win
+from mt.decoding.search import beam, greedy, no_live_row_can_win
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.decoding.step_models import (
     Ids,
     PrefixModel,
     TableModel,
+    beam_settings,
     every_translation,
     exhaustive,
     log_probs,
@@ -29,7 +30,7 @@ def test_wide_beam_finds_the_best_of_all_translations(
     vocabulary: int, limit: int, normalization: Normalization, alpha: float
 ) -> None:
     width = len(every_translation(vocabulary, limit)) + (vocabulary - 4) ** limit
-    chosen = BeamSettings(width, alpha, normalization, count=4)
+    chosen = beam_settings(width, alpha, normalization)
     for seed in range(4):
         model = PrefixModel([seed], beam=width, vocabulary=vocabulary)
         wanted = exhaustive(
@@ -38,7 +39,7 @@ def test_wide_beam_finds_the_best_of_all_translations(
             alpha=alpha,
             normalization=normalization,
         )[:4]
-        found = beam(model, torch.tensor([limit]), chosen)[0][:4]
+        found = beam(model, torch.tensor([limit]), chosen, 4)[0][:4]
         assert [(*each.ids, EOS) for each in found] == [ids for ids, _ in wanted]
         assert [each.score for each in found] == pytest.approx([s for _, s in wanted], abs=1e-4)
         assert all(each.finished for each in found)
@@ -87,7 +88,7 @@ def test_early_stop_never_changes_the_best_hypothesis(
 ) -> None:
     model = PrefixModel([seed], beam=width, vocabulary=vocabulary, sharpness=sharpness)
     wanted = reference_beam(model, limit, width=width, alpha=alpha)
-    found = beam(model, torch.tensor([limit]), BeamSettings(width, alpha))[0]
+    found = beam(model, torch.tensor([limit]), beam_settings(width, alpha))[0]
     assert (found[0].ids, found[0].finished) == (wanted.ids, wanted.finished)
     assert found[0].score == pytest.approx(wanted.score, abs=1e-5)
     assert 1 <= len(found) <= width
@@ -99,7 +100,7 @@ def test_search_stops_early() -> None:
     ends_after_two = [0.001, 0.001, 0.001, 0.99, 0.001, 0.001]
     table = {(): [0.001, 0.001, 0.001, 0.0, 0.99, 0.001], (A, A): ends_after_two}
     model = TableModel({**table, (A,): table[()]}, beam=4)
-    found = beam(model, torch.tensor([200]), BeamSettings(4, 0.6))[0]
+    found = beam(model, torch.tensor([200]), beam_settings(4, 0.6))[0]
     assert found[0].ids == (A, A)
     assert len(model.rows_by_step) < 10
 
@@ -110,7 +111,7 @@ def test_finished_sentences_leave_the_batch() -> None:
             return torch.tensor([0.0, 0.0, 0.0, -9.0, 1.0, 2.0])
 
     model = NeverEnding([3] * 4, beam=2, vocabulary=6)
-    beam(model, torch.tensor([1, 4, 2, 3]), BeamSettings(2, 1.0))
+    beam(model, torch.tensor([1, 4, 2, 3]), beam_settings(2, 1.0))
     assert model.rows_by_step == [4, 6, 4, 2]
 
 
@@ -124,7 +125,7 @@ def test_batched_search_equals_one_sentence_at_a_time(
     seeds: list[int], width: int, data: st.DataObject
 ) -> None:
     limits = data.draw(st.lists(st.integers(1, 9), min_size=len(seeds), max_size=len(seeds)))
-    chosen = BeamSettings(width, 0.6)
+    chosen = beam_settings(width, 0.6)
     together = beam(PrefixModel(seeds, beam=width, vocabulary=7), torch.tensor(limits), chosen)
     greedily = greedy(PrefixModel(seeds, beam=1, vocabulary=7), torch.tensor(limits))
     for seed, limit, found, taken in zip(seeds, limits, together, greedily, strict=True):
@@ -145,7 +146,7 @@ def test_batched_search_equals_one_sentence_at_a_time(
 def test_greedy_equals_beam_of_one_even_where_all_logits_tie(sharpness: float) -> None:
     seeds, limits = list(range(30)), torch.arange(30) % 9 + 1
     one, other = (PrefixModel(seeds, beam=1, vocabulary=6, sharpness=sharpness) for _ in range(2))
-    beams = beam(one, limits, BeamSettings(1))
+    beams = beam(one, limits, beam_settings(1))
     assert one.reorders == 0
     assert greedy(other, limits) == [found[0] for found in beams]
     assert one.rows_by_step == other.rows_by_step
@@ -158,7 +159,7 @@ def test_poor_short_hypotheses_do_not_end_the_search() -> None:
         (A, B): [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
         (A, B, A): [0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
     }
-    found = beam(TableModel(table, beam=2), torch.tensor([9]), BeamSettings(2, 0.6))[0]
+    found = beam(TableModel(table, beam=2), torch.tensor([9]), beam_settings(2, 0.6))[0]
     assert [(each.ids, each.finished) for each in found] == [((A, B, A), True), ((A,), True)]
     assert found[0].log_prob == pytest.approx(math.log(0.96**2), abs=1e-6)
 
@@ -168,7 +169,7 @@ NEVER_ENDING = {(): [0.0, 0.0, 0.0, 0.0, 0.75, 0.25], (A,): [0.0, 0.0, 0.0, 0.0,
 
 def test_rows_are_returned_unfinished_at_the_limit() -> None:
     model = TableModel(NEVER_ENDING, beam=2)
-    first, second = beam(model, torch.tensor([1]), BeamSettings(2, 1.0))[0]
+    first, second = beam(model, torch.tensor([1]), beam_settings(2, 1.0))[0]
     assert [(each.ids, each.finished) for each in (first, second)] == [((A,), False), ((B,), False)]
     assert (first.log_prob, first.score) == pytest.approx((math.log(0.75), math.log(0.75)))
     [cut] = greedy(TableModel(NEVER_ENDING, beam=1), torch.tensor([2]))
@@ -178,7 +179,7 @@ def test_rows_are_returned_unfinished_at_the_limit() -> None:
 def test_no_sentences_give_no_hypotheses() -> None:
     nothing, model = torch.empty(0, dtype=torch.int64), PrefixModel([], beam=3, vocabulary=6)
     assert greedy(model, nothing) == []
-    assert beam(model, nothing, BeamSettings(3)) == []
+    assert beam(model, nothing, beam_settings(3)) == []
 
 
 def test_bound_uses_the_penalty_at_the_limit() -> None:

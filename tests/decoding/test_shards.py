@@ -13,7 +13,6 @@ from mt.decoding import shards
 from mt.decoding.engine import choose_rank_device
 from mt.decoding.shards import (
     Job,
-    LineWindows,
     ProduceWindows,
     Record,
     Shard,
@@ -39,7 +38,8 @@ def job(folder: Path, **changes: Any) -> Job:
     whole = Job(
         outputs=(folder / "news.de", folder / "news.en", folder / "news.json"),
         settings=SETTINGS,
-        windows=LineWindows.count(LINES, WINDOW),
+        total=TOTAL,
+        window=WINDOW,
     )
     return replace(whole, **changes)
 
@@ -286,8 +286,7 @@ def test_a_damaged_record_is_an_error(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("of", [1, 7])
 @pytest.mark.parametrize("window", [1, 3])
 def test_shards_partition_the_windows(total: int, of: int, window: int) -> None:
-    windows = LineWindows.count(map(str, range(total)), window)
-    parts = [windows.part(shard) for shard in Shard(1, of).all()]
+    parts = [Job((), {}, total, window, shard).lines for shard in Shard(1, of).all()]
     assert [line for part in parts for line in part] == list(range(total))
     assert all(part.start % window == 0 or not part for part in parts)
     assert all(abs(len(part) - total / of) <= window for part in parts)

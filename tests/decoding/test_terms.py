@@ -298,7 +298,6 @@ def test_a_model_that_learned_terms_reads_them_behind_their_source_terms() -> No
     assert without_terms(part.source, translator.tokenizer.term_ids) == plain != part.source
     assert translation.text == "die Mieze sehen einen Köter !"
     [links] = translator.find_links([translation])
-    assert links is not None
     pairs = {(line[slice(*a.source)], translation.text[slice(*a.target)]) for a in links}
     assert ("!", "!") in pairs, "places are those of the line without the terms"
     assert {("black cats", "Mieze"), ("dog", "Köter")} < pairs

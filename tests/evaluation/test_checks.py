@@ -180,13 +180,20 @@ def test_13a_is_rejected_for_languages_with_a_tokenizer(language: str) -> None:
 
 @pytest.mark.parametrize(
     ("language", "warning"),
-    [("de", ""), ("th", "written without spaces"), ("tlh", "the language `tlh` is not known")],
+    [("de", ""), ("tlh", "the language `tlh` is not known")],
 )
 def test_languages_with_uncertain_words_are_logged(
     language: str, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     TextChecks().check_tokenizer(language, "13a")
     assert warning in caplog.text if warning else not caplog.messages
+
+
+def test_texts_that_bleu_hardly_counts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    checks, text = TextChecks(), ScoredText("x", ["แมวนั่งบนโต๊ะ"])
+    checks.check_tokenizer("th", "13a")
+    checks.check_made(text, [text], language="th")
+    assert "finds no words in `th`" in caplog.text
 
 
 def test_unknown_reason_suggests_the_nearest() -> None:

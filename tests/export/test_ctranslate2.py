@@ -86,9 +86,7 @@ def sentences(tokenizer: Tokenizer, lengths: tuple[int, ...]) -> list[list[int]]
 
 
 def engine_of(folder: Path, tokenizer: Tokenizer) -> CTranslate2Engine:
-    return CTranslate2Engine(
-        folder, device="cpu", tokenizer=tokenizer, positions=POSITIONS, threads=1
-    )
+    return CTranslate2Engine(folder, device="cpu", tokenizer=tokenizer, positions=POSITIONS)
 
 
 def check_steps(folder: Path, model: Transformer, tokenizer: Tokenizer, search: Search) -> None:

@@ -119,9 +119,9 @@ def test_requests_do_not_wait_for_the_links_of_others(
     order: list[str] = []
     link = Link((0, 1), (1, 2))
 
-    def find_links(translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
+    def find_links(translations: Sequence[Translation]) -> list[tuple[Link, ...]]:
         order.append("linked")
-        return [(link,), None]
+        return [(link,), ()]
 
     translator = backwards(batch_size=8)
     monkeypatch.setattr(translator, "find_links", find_links)
@@ -133,8 +133,8 @@ def test_requests_do_not_wait_for_the_links_of_others(
         assert texts(plain) == ["dc"]
     assert order == ["plain", "linked"]
     assert engine.calls == [(1, ["ab", "cd"])], "they share a batch"
-    assert [answer.links for answer in asks.result()] == [(link,), None]
-    assert [answer.links for answer in plain.result()] == [None]
+    assert [answer.links for answer in asks.result()] == [(link,), ()]
+    assert [answer.links for answer in plain.result()] == [()]
 
 
 def test_failing_requests_fail_no_other_request(
