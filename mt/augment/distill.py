@@ -16,7 +16,7 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 
 from mt.config import DecodingConfig
-from mt.config.data import DataConfig
+from mt.config.data import DataConfig, Direction
 from mt.config.decoding import LOOK_AHEAD_BATCHES
 from mt.data.augmentation import Noise
 from mt.data.corpus_files import COMPRESSED, scan
@@ -28,13 +28,14 @@ from mt.decoding.text_files import read_lines
 from mt.decoding.translator import RankedTranslation, Translator, check_n_best
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
-from mt.files import require_file
+from mt.files import require_regular_file
 from mt.languages import base_language
 from mt.runs import check_finished, is_exported
 
 NOISE = Noise(drop=0.1, mask=0.1, swap=3)
 """Strength in Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3."""
-WRITTEN = "written"
+WRITTEN, PAIRS = "written", "pairs written"
+"""Count of pairs in the record of a distillation, and in that of a selection."""
 PairOrReason = SentencePair | str
 """A pair, or the reason for leaving a line out."""
 BLANK, NOT_UTF_8, EMPTY, CUT = (
@@ -54,8 +55,7 @@ class Teacher:
     overrides: Sequence[str]
     device: str
     decoding: DecodingConfig
-    source_language: str
-    target_language: str
+    direction: Direction
     settings: dict[str, Any]
     """Settings that determine the translations, by key."""
 
@@ -81,8 +81,7 @@ class Teacher:
             "target_language": direction.target,
             **stored.settings,
         }
-        languages = direction.source, direction.target
-        return cls(run, overrides, device, decoding, *languages, settings)
+        return cls(run, overrides, device, decoding, direction, settings)
 
     @cached_property
     def translator(self) -> Translator:
@@ -96,22 +95,6 @@ class Teacher:
     def window(self) -> int:
         """Lines to translate between two saves: several batches, whatever their size."""
         return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
-
-    def require_direction(self, source: str, target: str, *, of: str) -> None:
-        """Raise UserError unless the teacher translates in this direction, that `of` something."""
-        direction = base_language(source), base_language(target)
-        if direction != (base_language(self.source_language), base_language(self.target_language)):
-            raise UserError(
-                f"{self.run}: translates from {self.source_language} into {self.target_language}, "
-                f"{of} from {source} into {target}"
-            )
-
-
-def require_text(path: Path) -> Path:
-    """Return `path`; raise DataError if it does not exist and UserError if it is a pipe."""
-    if not require_file(path).is_file():
-        raise UserError(f"{path}: is not a regular file; a pipe cannot be read several times")
-    return path
 
 
 def strip_suffixes(path: Path, language: str) -> str:
@@ -156,7 +139,7 @@ class Sources:
     def read_settings(self) -> dict[str, Any]:
         """Return the values that determine the sources; raise DataError if they are unreadable."""
         if isinstance(self.origin, Path):
-            return {"input": scan(require_text(self.origin)).sha256}
+            return {"input": scan(require_regular_file(self.origin)).sha256}
         corpora = _open_corpora(self.origin)
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
         return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
@@ -195,13 +178,18 @@ class Distillation:
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
         teacher, origin = self.teacher, self.sources.origin
-        languages = teacher.source_language, teacher.target_language
+        languages = teacher.direction
         if isinstance(origin, Path):
             if self.n_best > 1:
                 raise UserError(f"{origin}: has no references; --n-best needs a CONFIG")
         else:
-            languages = origin.source_language, origin.target_language
-            teacher.require_direction(*languages, of="the config's corpora are")
+            languages = Direction(origin.source_language, origin.target_language)
+            if [*map(base_language, languages)] != [*map(base_language, teacher.direction)]:
+                raise UserError(
+                    f"{teacher.run}: translates from {teacher.direction.source} into "
+                    f"{teacher.direction.target}, the config's corpora are from "
+                    f"{languages.source} into {languages.target}"
+                )
         name = self.sources.choose_name(languages[0])
         if languages[0] == languages[1]:
             raise UserError(
@@ -240,7 +228,7 @@ class Distillation:
     def translate(self, lines: range) -> Iterator[PairOrReason]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
         pairs, ahead = tee(islice(self.sources.read_pairs(), lines.start, lines.stop))
-        language = self.teacher.target_language
+        language = self.teacher.direction.target
         metric = build_sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=self.n_best, look_ahead=self.teacher.window

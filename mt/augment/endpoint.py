@@ -71,19 +71,17 @@ _WINDOW_SECONDS = 2.0
 """Answers are written after this number of lines or seconds, so that a kill loses few of them."""
 
 
+@dataclass(eq=False)
 class _AttemptError(Exception):
-    """Failed request; the text is the cause."""
+    """Failed request."""
 
-    def __init__(
-        self, cause: str, *, again: bool = True, of_the_text: bool = False, wait: float = 0.0
-    ) -> None:
-        super().__init__(cause)
-        self.again = again
-        """True if another try may succeed."""
-        self.of_the_text = of_the_text
-        """True if other sources may succeed."""
-        self.wait = wait
-        """Seconds to wait, as the endpoint asks."""
+    cause: str
+    again: bool = True
+    """True if another try may succeed."""
+    of_the_text: bool = False
+    """True if other sources may succeed."""
+    wait: float = 0.0
+    """Seconds to wait, as the endpoint asks."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,7 @@ class Endpoint:
                     except _AttemptError as error:
                         if attempt == TRIES or not error.again:
                             times = f", {attempt} times" if attempt > 1 else ""
-                            problem = f"{error}{times}"
+                            problem = f"{error.cause}{times}"
                             if error.of_the_text:
                                 return SourceCandidates(source, problem=problem)
                             return self._build_error(problem)
