@@ -193,8 +193,7 @@ class Selection:
             "target_language": self.languages[1],
             "allow": sorted(self.allow),
         }
-        lines = (candidates.source for candidates in read_candidates(self.candidates))
-        windows = LineWindows.count(lines, _WINDOW_LINES)
+        windows = LineWindows.count(read_candidates(self.candidates), _WINDOW_LINES)
         if not windows.lines:
             raise UserError(f"{self.candidates}: is empty")
         return Job(tuple(self.list_files(folder)), settings, windows)

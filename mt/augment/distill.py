@@ -15,7 +15,6 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from mt.config import DecodingConfig
 from mt.config.data import DataConfig, Direction
 from mt.config.decoding import LOOK_AHEAD_BATCHES
 from mt.data.augmentation import Noise
@@ -36,28 +35,17 @@ NOISE = Noise(drop=0.1, mask=0.1, swap=3)
 """Strength in Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3."""
 WRITTEN, PAIRS = "written", "pairs written"
 """Count of pairs in the record of a distillation, and in that of a selection."""
-PairOrReason = SentencePair | str
-"""A pair, or the reason for leaving a line out."""
-BLANK, NOT_UTF_8, EMPTY, CUT = (
-    "blank line",
-    "line that is not UTF-8",
-    "empty translation",
-    "translation cut at its length limit",
-)
+BLANK, NOT_UTF_8 = "blank line", "line that is not UTF-8"
+EMPTY, CUT = "empty translation", "translation cut at its length limit"
 """Reasons for leaving a line out."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A run with its languages and settings; the model is loaded on first use."""
+    """A run or an export; the model is loaded on first use."""
 
-    run: Path
-    overrides: Sequence[str]
+    stored: StoredModel
     device: str
-    decoding: DecodingConfig
-    direction: Direction
-    settings: dict[str, Any]
-    """Settings that determine the translations, by key."""
 
     @classmethod
     def read(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
@@ -75,13 +63,7 @@ class Teacher:
             )
         for member in decoding.ensemble:
             check_finished(member)
-        direction = stored.config.direction
-        settings = {
-            "source_language": direction.source,
-            "target_language": direction.target,
-            **stored.settings,
-        }
-        return cls(run, overrides, device, decoding, direction, settings)
+        return cls(stored, device)
 
     @cached_property
     def translator(self) -> Translator:
@@ -89,12 +71,12 @@ class Teacher:
         from mt.model.device import keep_freed_memory  # torch takes seconds to import
 
         keep_freed_memory()
-        return Translator.load(self.run, overrides=self.overrides, device=self.device)
+        return Translator.from_stored(self.stored, self.device)
 
     @property
     def window(self) -> int:
         """Lines to translate between two saves: several batches, whatever their size."""
-        return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
+        return LOOK_AHEAD_BATCHES * self.stored.config.decoding.sentences_at_once
 
 
 def strip_suffixes(path: Path, language: str) -> str:
@@ -177,43 +159,41 @@ class Distillation:
 
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
-        teacher, origin = self.teacher, self.sources.origin
-        languages = teacher.direction
+        stored, origin = self.teacher.stored, self.sources.origin
+        direction = languages = stored.config.direction
         if isinstance(origin, Path):
             if self.n_best > 1:
                 raise UserError(f"{origin}: has no references; --n-best needs a CONFIG")
         else:
             languages = Direction(origin.source_language, origin.target_language)
-            if [*map(base_language, languages)] != [*map(base_language, teacher.direction)]:
+            if [*map(base_language, languages)] != [*map(base_language, direction)]:
                 raise UserError(
-                    f"{teacher.run}: translates from {teacher.direction.source} into "
-                    f"{teacher.direction.target}, the config's corpora are from "
-                    f"{languages.source} into {languages.target}"
+                    f"{stored.path}: translates from {direction.source} into {direction.target}, "
+                    f"the config's corpora are from {languages.source} into {languages.target}"
                 )
         name = self.sources.choose_name(languages[0])
         if languages[0] == languages[1]:
             raise UserError(
-                f"{teacher.run}: translates from {languages[0]} into the same language, so both "
+                f"{stored.path}: translates from {languages[0]} into the same language, so both "
                 "files would have the same name"
             )
         if name.endswith(f".{languages[1]}"):
             raise UserError(
-                f"{origin}: is in {languages[1]} by its name, but {teacher.run} translates from "
+                f"{origin}: is in {languages[1]} by its name, but {stored.path} translates from "
                 f"{languages[0]} into {languages[1]}; give a text in {languages[0]}"
             )
-        settings = {"command": "distill", **self.sources.read_settings()}
+        settings = {"command": "distill", **self.sources.read_settings(), **stored.settings}
+        settings |= {"source_language": direction.source, "target_language": direction.target}
         if self.n_best > 1:
-            check_n_best(self.n_best, teacher.decoding)
+            check_n_best(self.n_best, stored.config.decoding)
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        windows = LineWindows.count(
-            (pair.source for pair in self.sources.read_pairs()), teacher.window
-        )
+        windows = LineWindows.count(self.sources.read_pairs(), self.teacher.window)
         if not windows.lines:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
-        return Job((left, right, record), {**settings, **teacher.settings}, windows, shard)
+        return Job((left, right, record), settings, windows, shard)
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the texts of pairs, and the numbers of pairs and of lines left out."""
@@ -225,10 +205,10 @@ class Distillation:
             counts = Counter(result if isinstance(result, str) else WRITTEN for result in window)
             yield Window(len(window), (left, right), counts)
 
-    def translate(self, lines: range) -> Iterator[PairOrReason]:
+    def translate(self, lines: range) -> Iterator[SentencePair | str]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
         pairs, ahead = tee(islice(self.sources.read_pairs(), lines.start, lines.stop))
-        language = self.teacher.direction.target
+        language = self.teacher.stored.config.direction.target
         metric = build_sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=self.n_best, look_ahead=self.teacher.window
@@ -248,6 +228,6 @@ class Distillation:
                 # Among equals `index` returns the first, which the teacher prefers.
                 target = usable[scores.index(max(scores))].text
             if self.noise is not None:
-                seed = self.teacher.decoding.seed
+                seed = self.teacher.stored.config.decoding.seed
                 target = self.noise.on(target, language=language, seed=seed, line=line)
             yield SentencePair(pair.source, target)

@@ -1,6 +1,6 @@
 """Command `mt distill`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,7 +94,26 @@ def distill(
     if origin is None:
         refuse_given({**request, "--allow": allow}, "requires --from")
         run, sources = _expect(inputs, "RUN, and CONFIG or a text", 2, 2)
-        _distill_with_run(run, sources, out, n_best, noise, shard, checked, device)
+        from mt.decoding.shards import ProduceWindows, Shard, chosen_shard, run_shard
+
+        with chosen_shard(shard) as part:
+            from mt.augment.distill import NOISE, PAIRS, WRITTEN, Distillation, Sources, Teacher
+
+            text = load(sources).data if sources.suffix in {".yaml", ".yml"} else sources
+            teacher = Teacher.read(run, overrides=checked, device=device)
+            distillation = Distillation(teacher, Sources(text), n_best, NOISE if noise else None)
+
+            def start() -> ProduceWindows:
+                assert teacher.translator  # loaded before a file is made
+                return distillation.make_windows
+
+            result = run_shard(distillation.plan_job(out, part or Shard()), start)
+            if result is not None:
+                counts = {
+                    PAIRS if reason == WRITTEN else f"skipped: {reason}": count
+                    for reason, count in sorted(result.record.counts.items())
+                }
+                _print_result(result, counts)
         return
     refuse_given({"--set": overrides, "--noise": noise}, "requires a RUN as the teacher")
     is_endpoint = "://" in origin
@@ -135,40 +154,6 @@ def _expect(inputs: list[Path], names: str, least: int, most: int) -> list[Path]
     if not least <= len(inputs) <= most:
         raise UserError(f"expected {names}, got: {' '.join(map(str, inputs))}")
     return inputs
-
-
-def _distill_with_run(
-    run: Path,
-    origin: Path,
-    out: Path,
-    n_best: int,
-    noise: bool,
-    shard: str | None,
-    overrides: Sequence[str],
-    device: str,
-) -> None:
-    from mt.decoding.shards import ProduceWindows, Shard, chosen_shard, run_shard
-
-    with chosen_shard(shard) as part:
-        from mt.augment.distill import NOISE, PAIRS, WRITTEN, Distillation, Sources, Teacher
-
-        data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
-        teacher = Teacher.read(run, overrides=overrides, device=device)
-        given = NOISE if noise else None
-        distillation = Distillation(teacher, Sources(data), n_best, given)
-
-        def start() -> ProduceWindows:
-            assert teacher.translator  # loaded before a file is made
-            return distillation.make_windows
-
-        result = run_shard(distillation.plan_job(out, part or Shard()), start)
-        if result is None:
-            return
-        counts = {
-            PAIRS if reason == WRITTEN else f"skipped: {reason}": count
-            for reason, count in sorted(result.record.counts.items())
-        }
-        _print_result(result, counts)
 
 
 def _select(selection: "Selection", out: Path) -> None:

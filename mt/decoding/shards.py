@@ -97,7 +97,7 @@ class LineWindows:
     size: int
 
     @classmethod
-    def count(cls, lines: Iterable[str], size: int) -> "LineWindows":
+    def count(cls, lines: Iterable[object], size: int) -> "LineWindows":
         """Count lines."""
         return cls(sum(1 for _ in lines), size)
 

@@ -231,7 +231,7 @@ def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path
     pairs = distil(of_export, text)
     assert pairs == distil(of_run, text)
     assert any(isinstance(pair, SentencePair) for pair in pairs)
-    assert of_export.settings["model"] == read_exported(exported).model
+    assert of_export.stored.settings["model"] == read_exported(exported).model
     with pytest.raises(UserError):
         Teacher.read(exported, overrides=SAMPLE)
 
