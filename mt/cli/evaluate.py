@@ -37,11 +37,7 @@ _USAGE = (
 
 def evaluate(
     target: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|FILE",
-            help="Run folder, or file of translations.",
-        ),
+        Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or file of translations.")
     ],
     split: Annotated[
         str | None, typer.Option(metavar="NAME", help="With RUN: split, or a name for --sources.")

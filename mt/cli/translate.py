@@ -43,10 +43,7 @@ def translate(
             help="Output file, replaced once the translation is complete; default: stdout.",
         ),
     ] = None,
-    format: Annotated[
-        Format | None,
-        typer.Option(metavar="FORMAT", help=_FORMAT_HELP),
-    ] = None,
+    format: Annotated[Format | None, typer.Option(metavar="FORMAT", help=_FORMAT_HELP)] = None,
     column: Annotated[
         str | None,
         typer.Option(

@@ -64,10 +64,10 @@ def count_parts(
     flops: Counter[str] = Counter()
     for path, by_operator in counter.get_flop_counts().items():
         count = sum(by_operator.values())
-        module, _, inside = path.partition(".")
+        module, _, name = path.partition(".")
         stack = module.removesuffix("Layer").lower()
-        if inside in _SUBLAYERS:
-            flops[f"{stack} {inside.replace('_', '-')}"] += count
+        if name in _SUBLAYERS:
+            flops[f"{stack} {name.replace('_', '-')}"] += count
             flops[f"{stack} cross-attention"] -= count
         # A layer of the decoder projects the memory's keys outside the sublayers.
         elif path in {"EncoderLayer", "DecoderLayer"}:
