@@ -77,7 +77,7 @@ def measure_decoding(
     is_set = any(override.startswith("decoding.batch_size=") for override in overrides)
     batch_sizes = (translator.decoding.sentences_at_once,) if is_set else BATCH_SIZES
     data = load_config(run / CONFIG_FILE).data
-    split = data.first_split()
+    split = next(iter(data.tests), "valid")
     lines = [pair.source for pair in open_split(data, split).pairs()]
     speeds = []
     for search, size in tqdm([*product(("greedy", "beam"), batch_sizes)], "decoding", disable=None):
@@ -173,9 +173,8 @@ def time_translation(
     translator = Translator.load(run, overrides=[*overrides, *repair], device=device)
     load_seconds = time.monotonic() - started_at
     data = load_config(run / CONFIG_FILE).data
-    rates = time_lines(
-        translator, [pair.source for pair in open_split(data, data.first_split()).pairs()]
-    )
+    split = next(iter(data.tests), "valid")
+    rates = time_lines(translator, [pair.source for pair in open_split(data, split).pairs()])
     # Unlike that of `getrusage`, this peak does not include the parent before the start.
     status = Path("/proc/self/status")
     peak = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mt.augment.distill import build_sentence_bleu, require_text, strip_suffixes
+from mt.augment.distill import PAIRS, build_sentence_bleu, strip_suffixes
 from mt.data.corpus_files import LineReader, scan
 from mt.data.filters import (
     has_markup,
@@ -31,6 +31,7 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
 from mt.decoding.shards import Job, Window
 from mt.errors import DataError, UserError, did_you_mean, listed
+from mt.files import require_regular_file
 from mt.tables import make_printable
 
 Check = Callable[[str, str, tuple[str, str]], bool]
@@ -38,7 +39,7 @@ Check = Callable[[str, str, tuple[str, str]], bool]
 JSON_LINES = ".jsonl"
 SUFFIX = "-candidates"
 """End of the name of a file of candidates, before its suffix."""
-PAIRS, LEFT_OUT = "pairs written", "lines without a translation left"
+LEFT_OUT = "lines without a translation left"
 SEVERAL_LINES, NO_ANSWER = "several lines", "no translation"
 _WINDOW_LINES = 2048
 _COPY_LENGTH = 16
@@ -187,7 +188,7 @@ class Selection:
         self.check()
         settings: dict[str, Any] = {
             "command": "select candidates",
-            "input": scan(require_text(self.candidates)).sha256,
+            "input": scan(require_regular_file(self.candidates)).sha256,
             "source_language": self.languages[0],
             "target_language": self.languages[1],
             "allow": sorted(self.allow),

@@ -15,8 +15,7 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from mt.config import DecodingConfig
-from mt.config.data import DataConfig
+from mt.config.data import DataConfig, Direction
 from mt.config.decoding import LOOK_AHEAD_BATCHES
 from mt.data.augmentation import Noise
 from mt.data.corpus_files import COMPRESSED, scan
@@ -28,36 +27,25 @@ from mt.decoding.text_files import read_lines
 from mt.decoding.translator import RankedTranslation, Translator, check_n_best
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
-from mt.files import require_file
+from mt.files import require_regular_file
 from mt.languages import base_language
 from mt.runs import check_finished, is_exported
 
 NOISE = Noise(drop=0.1, mask=0.1, swap=3)
 """Strength in Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3."""
-WRITTEN = "written"
-PairOrReason = SentencePair | str
-"""A pair, or the reason for leaving a line out."""
-BLANK, NOT_UTF_8, EMPTY, CUT = (
-    "blank line",
-    "line that is not UTF-8",
-    "empty translation",
-    "translation cut at its length limit",
-)
+WRITTEN, PAIRS = "written", "pairs written"
+"""Count of pairs in the record of a distillation, and in that of a selection."""
+BLANK, NOT_UTF_8 = "blank line", "line that is not UTF-8"
+EMPTY, CUT = "empty translation", "translation cut at its length limit"
 """Reasons for leaving a line out."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A run with its languages and settings; the model is loaded on first use."""
+    """A run or an export; the model is loaded on first use."""
 
-    run: Path
-    overrides: Sequence[str]
+    stored: StoredModel
     device: str
-    decoding: DecodingConfig
-    source_language: str
-    target_language: str
-    settings: dict[str, Any]
-    """Settings that determine the translations, by key."""
 
     @classmethod
     def read(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
@@ -75,14 +63,7 @@ class Teacher:
             )
         for member in decoding.ensemble:
             check_finished(member)
-        direction = stored.config.direction
-        settings = {
-            "source_language": direction.source,
-            "target_language": direction.target,
-            **stored.settings,
-        }
-        languages = direction.source, direction.target
-        return cls(run, overrides, device, decoding, *languages, settings)
+        return cls(stored, device)
 
     @cached_property
     def translator(self) -> Translator:
@@ -90,28 +71,12 @@ class Teacher:
         from mt.model.device import keep_freed_memory  # torch takes seconds to import
 
         keep_freed_memory()
-        return Translator.load(self.run, overrides=self.overrides, device=self.device)
+        return Translator.from_stored(self.stored, self.device)
 
     @property
     def window(self) -> int:
         """Lines to translate between two saves: several batches, whatever their size."""
-        return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
-
-    def require_direction(self, source: str, target: str, *, of: str) -> None:
-        """Raise UserError unless the teacher translates in this direction, that `of` something."""
-        direction = base_language(source), base_language(target)
-        if direction != (base_language(self.source_language), base_language(self.target_language)):
-            raise UserError(
-                f"{self.run}: translates from {self.source_language} into {self.target_language}, "
-                f"{of} from {source} into {target}"
-            )
-
-
-def require_text(path: Path) -> Path:
-    """Return `path`; raise DataError if it does not exist and UserError if it is a pipe."""
-    if not require_file(path).is_file():
-        raise UserError(f"{path}: is not a regular file; a pipe cannot be read several times")
-    return path
+        return LOOK_AHEAD_BATCHES * self.stored.config.decoding.sentences_at_once
 
 
 def strip_suffixes(path: Path, language: str) -> str:
@@ -156,7 +121,7 @@ class Sources:
     def read_settings(self) -> dict[str, Any]:
         """Return the values that determine the sources; raise DataError if they are unreadable."""
         if isinstance(self.origin, Path):
-            return {"input": scan(require_text(self.origin)).sha256}
+            return {"input": scan(require_regular_file(self.origin)).sha256}
         corpora = _open_corpora(self.origin)
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
         return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
@@ -194,28 +159,33 @@ class Distillation:
 
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
-        teacher, origin = self.teacher, self.sources.origin
-        languages = teacher.source_language, teacher.target_language
+        stored, origin = self.teacher.stored, self.sources.origin
+        direction = languages = stored.config.direction
         if isinstance(origin, Path):
             if self.n_best > 1:
                 raise UserError(f"{origin}: has no references; --n-best needs a CONFIG")
         else:
-            languages = origin.source_language, origin.target_language
-            teacher.require_direction(*languages, of="the config's corpora are")
+            languages = Direction(origin.source_language, origin.target_language)
+            if [*map(base_language, languages)] != [*map(base_language, direction)]:
+                raise UserError(
+                    f"{stored.path}: translates from {direction.source} into {direction.target}, "
+                    f"the config's corpora are from {languages.source} into {languages.target}"
+                )
         name = self.sources.choose_name(languages[0])
         if languages[0] == languages[1]:
             raise UserError(
-                f"{teacher.run}: translates from {languages[0]} into the same language, so both "
+                f"{stored.path}: translates from {languages[0]} into the same language, so both "
                 "files would have the same name"
             )
         if name.endswith(f".{languages[1]}"):
             raise UserError(
-                f"{origin}: is in {languages[1]} by its name, but {teacher.run} translates from "
+                f"{origin}: is in {languages[1]} by its name, but {stored.path} translates from "
                 f"{languages[0]} into {languages[1]}; give a text in {languages[0]}"
             )
-        settings = {"command": "distill", **self.sources.read_settings()}
+        settings = {"command": "distill", **self.sources.read_settings(), **stored.settings}
+        settings |= {"source_language": direction.source, "target_language": direction.target}
         if self.n_best > 1:
-            check_n_best(self.n_best, teacher.decoding)
+            check_n_best(self.n_best, stored.config.decoding)
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
@@ -223,8 +193,7 @@ class Distillation:
         if not total:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
-        settings |= teacher.settings
-        return Job((left, right, record), settings, total, teacher.window, shard)
+        return Job((left, right, record), settings, total, self.teacher.window, shard)
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the texts of pairs, and the numbers of pairs and of lines left out."""
@@ -236,10 +205,10 @@ class Distillation:
             counts = Counter(result if isinstance(result, str) else WRITTEN for result in window)
             yield Window(len(window), (left, right), counts)
 
-    def translate(self, lines: range) -> Iterator[PairOrReason]:
+    def translate(self, lines: range) -> Iterator[SentencePair | str]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
         pairs, ahead = tee(islice(self.sources.read_pairs(), lines.start, lines.stop))
-        language = self.teacher.target_language
+        language = self.teacher.stored.config.direction.target
         metric = build_sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=self.n_best, look_ahead=self.teacher.window
@@ -259,6 +228,6 @@ class Distillation:
                 # Among equals `index` returns the first, which the teacher prefers.
                 target = usable[scores.index(max(scores))].text
             if self.noise is not None:
-                seed = self.teacher.decoding.seed
+                seed = self.teacher.stored.config.decoding.seed
                 target = self.noise.on(target, language=language, seed=seed, line=line)
             yield SentencePair(pair.source, target)

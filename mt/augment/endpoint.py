@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from itertools import islice, tee
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,38 +51,26 @@ _FAILURES = 5
 """Failed sources in a row that end the work."""
 _TEST = "1 2 3"
 """Text without a translation from an endpoint that is out of order."""
-_OF_THE_TEXT = {
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.GATEWAY_TIMEOUT,
-}
+_OF_THE_TEXT = {400, 413, 422, 500, 504}
 """Statuses that may be due to one source, for example by a filter of contents."""
-_TEMPORARY = {
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.TOO_EARLY,
-    HTTPStatus.TOO_MANY_REQUESTS,
-}
+_TEMPORARY = {408, 409, 425, 429, *range(500, 600)}
+"""Statuses after which another try may succeed: timeout, conflict, too early, too many, server."""
 _WINDOW_LINES = 32
 _WINDOW_SECONDS = 2.0
 """Answers are written after this number of lines or seconds, so that a kill loses few of them."""
 
 
+@dataclass(eq=False)
 class _AttemptError(Exception):
-    """Failed request; the text is the cause."""
+    """Failed request."""
 
-    def __init__(
-        self, cause: str, *, again: bool = True, of_the_text: bool = False, wait: float = 0.0
-    ) -> None:
-        super().__init__(cause)
-        self.again = again
-        """True if another try may succeed."""
-        self.of_the_text = of_the_text
-        """True if other sources may succeed."""
-        self.wait = wait
-        """Seconds to wait, as the endpoint asks."""
+    cause: str
+    again: bool = True
+    """True if another try may succeed."""
+    of_the_text: bool = False
+    """True if other sources may succeed."""
+    wait: float = 0.0
+    """Seconds to wait, as the endpoint asks."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +197,7 @@ class Endpoint:
                     except _AttemptError as error:
                         if attempt == TRIES or not error.again:
                             times = f", {attempt} times" if attempt > 1 else ""
-                            problem = f"{error}{times}"
+                            problem = f"{error.cause}{times}"
                             if error.of_the_text:
                                 return SourceCandidates(source, problem=problem)
                             return self._build_error(problem)
@@ -273,7 +260,7 @@ class Endpoint:
                 _mask_key(f"{error}" or type(error).__name__),
                 of_the_text=isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError),
             ) from None
-        if response.status_code != HTTPStatus.OK:
+        if response.status_code != 200:
             raise _explain(response.status_code, response.headers, content)
         return self._parse(source, content)
 
@@ -318,19 +305,19 @@ class Endpoint:
 def _explain(status: int, headers: Any, content: bytes) -> _AttemptError:
     """Return the error for an answer with another status than 200."""
     cause = f"status {status}"
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+    if status in {401, 403}:
         cause += f", needs a valid key in {KEY_VARIABLE}"
     with suppress(ValueError, KeyError, TypeError):  # no message
         error = parse_json(content)["error"]
         message = as_text(error["message"] if isinstance(error, dict) else error)
         cause += f" ({_mask_key(message)})" if message else ""
-    again = status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     wait = 0.0
     with suppress(ValueError):  # a date; the usual wait serves
         wait = max(0.0, float(headers.get("retry-after", "")))
     if wait > _LONGEST_WAIT:
         return _AttemptError(f"{cause}, asks for a wait of {wait:,.0f} seconds", again=False)
-    return _AttemptError(cause, again=again, of_the_text=status in _OF_THE_TEXT, wait=wait)
+    of_the_text = status in _OF_THE_TEXT
+    return _AttemptError(cause, again=status in _TEMPORARY, of_the_text=of_the_text, wait=wait)
 
 
 def _mask_key(text: str) -> str:
@@ -350,17 +337,14 @@ class Collection:
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError for unsuitable settings or sources."""
         self.endpoint.check()
-        settings = {
-            "command": "collect candidates",
-            **self.sources.read_settings(),
-            **self.endpoint.settings,
-        }
+        settings = {"command": "collect candidates", **self.sources.read_settings()}
         name = self.sources.choose_name(self.endpoint.languages[0]) + SUFFIX
         total = sum(1 for _ in self.sources.read_pairs())
         if not total:
             raise UserError(f"{self.sources.origin}: is empty")
-        files, record = (folder / f"{name}{JSON_LINES}",), folder / f"{name}.json"
-        return Job((*files, record), settings, total, self.endpoint.window, shard)
+        outputs = folder / f"{name}{JSON_LINES}", folder / f"{name}.json"
+        settings |= self.endpoint.settings
+        return Job(outputs, settings, total, self.endpoint.window, shard)
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the candidates of some sources; those before an error are yielded first."""

@@ -1,18 +1,19 @@
 """Command `mt distill`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device, ShardOption, decoding_only, load
+from mt.cli.options import DecodingOverrides, Device, ShardOption, decoding_only, load, refuse_given
 from mt.errors import UserError
 from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.augment.candidate_filters import Selection
+    from mt.decoding.shards import Result
 
 
 def distill(
@@ -89,13 +90,32 @@ def distill(
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; name a folder")
     checked = decoding_only(overrides)
-    request = {"model": model, "prompt": prompt, "temperature": temperature}
+    request = {"--model": model, "--prompt": prompt, "--temperature": temperature}
     if origin is None:
-        _refuse({**request, "allow": allow}, "--from")
+        refuse_given({**request, "--allow": allow}, "requires --from")
         run, sources = _expect(inputs, "RUN, and CONFIG or a text", 2, 2)
-        _distill_with_run(run, sources, out, n_best, noise, shard, checked, device)
+        from mt.decoding.shards import ProduceWindows, Shard, chosen_shard, run_shard
+
+        with chosen_shard(shard) as part:
+            from mt.augment.distill import NOISE, PAIRS, WRITTEN, Distillation, Sources, Teacher
+
+            text = load(sources).data if sources.suffix in {".yaml", ".yml"} else sources
+            teacher = Teacher.read(run, overrides=checked, device=device)
+            distillation = Distillation(teacher, Sources(text), n_best, NOISE if noise else None)
+
+            def start() -> ProduceWindows:
+                assert teacher.translator  # loaded before a file is made
+                return distillation.make_windows
+
+            result = run_shard(distillation.plan_job(out, part or Shard()), start)
+            if result is not None:
+                counts = {
+                    PAIRS if reason == WRITTEN else f"skipped: {reason}": count
+                    for reason, count in sorted(result.record.counts.items())
+                }
+                _print_result(result, counts)
         return
-    _refuse({"set": overrides, "noise": noise or None}, "a RUN as the teacher")
+    refuse_given({"--set": overrides, "--noise": noise}, "requires a RUN as the teacher")
     is_endpoint = "://" in origin
     config, *texts = _expect(inputs, "CONFIG", 1, 2 if is_endpoint else 1)
     data = load(config).data
@@ -104,7 +124,7 @@ def distill(
     languages = (data.source_language, data.target_language)
     selection = Selection(Path(origin), languages, tuple(allow or ()))
     if not is_endpoint:
-        _refuse({**request, "shard": shard, "n-best": n_best if n_best > 1 else None}, "a URL")
+        refuse_given({**request, "--shard": shard, "--n-best": n_best > 1}, "requires a URL")
         _select(selection, out)
         return
     selection.check()
@@ -130,70 +150,29 @@ def distill(
         _select(selection, out)
 
 
-def _refuse(options: Mapping[str, object], requirement: str) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise UserError(f"--{name} requires {requirement}")
-
-
 def _expect(inputs: list[Path], names: str, least: int, most: int) -> list[Path]:
     if not least <= len(inputs) <= most:
         raise UserError(f"expected {names}, got: {' '.join(map(str, inputs))}")
     return inputs
 
 
-def _distill_with_run(
-    run: Path,
-    origin: Path,
-    out: Path,
-    n_best: int,
-    noise: bool,
-    shard: str | None,
-    overrides: Sequence[str],
-    device: str,
-) -> None:
-    from mt.decoding.shards import ProduceWindows, Shard, chosen_shard, run_shard
-
-    with chosen_shard(shard) as part:
-        from mt.augment.distill import NOISE, WRITTEN, Distillation, Sources, Teacher
-
-        data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
-        teacher = Teacher.read(run, overrides=overrides, device=device)
-        given = NOISE if noise else None
-        distillation = Distillation(teacher, Sources(data), n_best, given)
-
-        def start() -> ProduceWindows:
-            assert teacher.translator  # loaded before a file is made
-            return distillation.make_windows
-
-        result = run_shard(distillation.plan_job(out, part or Shard()), start)
-        if result is None:
-            return
-        rows = [("lines read", f"{result.record.lines:,}")]
-        for reason, count in sorted(result.record.counts.items()):
-            name = "pairs written" if reason == WRITTEN else f"skipped: {reason}"
-            rows.append((name, f"{count:,}"))
-        texts = [align_columns(rows, right=[1]), *map(str, result.files), result.missing]
-        typer.echo("\n".join(filter(None, texts)))
-        if not result.missing and not result.record.counts.get(WRITTEN):
-            raise _nothing_left(result.record.lines)
-
-
-def _nothing_left(lines: int) -> UserError:
-    """Return the error for a work without a result, whose counts are printed before."""
-    return UserError(f"no pair is left of {lines:,} lines; the counts above have the reasons")
-
-
 def _select(selection: "Selection", out: Path) -> None:
-    """Select pairs, and print the counts and the files written; raise UserError without a pair."""
-    from mt.augment.candidate_filters import PAIRS
+    """Select pairs, and print the result."""
     from mt.decoding.shards import run_shard
 
     result = run_shard(selection.plan_job(out), lambda: selection.make_windows)
     assert result is not None, "one process does all"
     counts = sorted(result.record.counts.items(), key=lambda item: (-item[1], item[0]))
-    rows = [("lines read", f"{result.record.lines:,}")]
-    rows += [(name, f"{count:,}") for name, count in counts]
-    typer.echo("\n".join([align_columns(rows, right=[1]), *map(str, result.files)]))
-    if not result.record.counts.get(PAIRS):
-        raise _nothing_left(result.record.lines)
+    _print_result(result, dict(counts))
+
+
+def _print_result(result: "Result", counts: Mapping[str, int | float]) -> None:
+    """Print the counts and the files written; raise UserError if all is done without a pair."""
+    from mt.augment.distill import PAIRS
+
+    lines = f"{result.record.lines:,}"
+    rows = [("lines read", lines), *((name, f"{count:,}") for name, count in counts.items())]
+    texts = [align_columns(rows, right=[1]), *map(str, result.files), result.missing]
+    typer.echo("\n".join(filter(None, texts)))
+    if not (result.missing or counts.get(PAIRS)):
+        raise UserError(f"no pair is left of {lines} lines; the counts above have the reasons")

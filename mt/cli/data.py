@@ -13,7 +13,6 @@ from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.data.splits import CleanedFiles
-    from mt.data.tokenizer import Tokenizer
 
 data = command_group("data", "Check and clean corpora.")
 
@@ -40,29 +39,19 @@ def check(
         check_run_folder(subject)
         config = subject / CONFIG_FILE
     loaded = load(config, overrides)
+    from mt.data.tokenizer import Tokenizer, find_tokenizer
     from mt.doctor.check import check_corpora
     from mt.doctor.corpus_report import as_text, dump_cleaning
 
-    _, origin = loaded.tokenizer_origin or ("", None)
-    tokenizer = _load_tokenizer(subject if subject.is_dir() else origin)
+    _, origin = loaded.tokenizer_origin or ("", subject)
+    folder = find_tokenizer(subject if subject.is_dir() else origin)
+    # Neither a run that has not trained its tokenizer yet, nor a config without one.
+    tokenizer = Tokenizer.load(folder) if folder != subject else None
     report = check_corpora(loaded.data, tokenizer=tokenizer)
     if as_json:
         typer.echo(json.dumps(asdict(report), default=dump_cleaning, ensure_ascii=False))
     else:
         typer.echo(as_text(report))
-
-
-def _load_tokenizer(folder: Path | None) -> "Tokenizer | None":
-    """Load the tokenizer of a run or of a tokenizer folder; None before a run has trained it."""
-    from mt.data.tokenizer import Tokenizer
-    from mt.runs import CONFIG_FILE, TOKENIZER_FOLDER
-
-    if folder is None:
-        return None
-    if (folder / TOKENIZER_FOLDER).is_dir() or (folder / CONFIG_FILE).is_file():
-        folder /= TOKENIZER_FOLDER
-        return Tokenizer.load(folder) if folder.is_dir() else None
-    return Tokenizer.load(folder)
 
 
 @data.command()

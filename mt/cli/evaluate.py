@@ -1,13 +1,20 @@
 """Commands `mt evaluate` and `mt compare`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mt.cli.options import AsJson, DecodingOverrides, Device, GlossaryFile, decoding_only
+from mt.cli.options import (
+    AsJson,
+    DecodingOverrides,
+    Device,
+    GlossaryFile,
+    decoding_only,
+    refuse_given,
+)
 from mt.errors import UserError
 
 References = Annotated[
@@ -22,15 +29,15 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(metavar="REASON", help="Score despite this error; repeatable."),
 ]
+_USAGE = (
+    "score RUN with --split, or with --sources and --references; or FILE with --references and "
+    "--target-language"
+)
 
 
 def evaluate(
     target: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|FILE",
-            help="Run folder, or file of translations.",
-        ),
+        Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or file of translations.")
     ],
     split: Annotated[
         str | None, typer.Option(metavar="NAME", help="With RUN: split, or a name for --sources.")
@@ -73,15 +80,16 @@ def evaluate(
     is_run = target.is_dir() or not (references and target_language)
     if is_run and target.is_file():
         raise UserError(f"{target}: a file is scored with --references and --target-language")
-    _refuse(file_options if is_run else run_options, "a run" if is_run else "a file")
+    refused, by = (file_options, "a run") if is_run else (run_options, "a file")
+    refuse_given(refused, f"cannot be combined with {by}; {_USAGE}")
     decoding_only(overrides)
     unscored = None if references or calibrate or not is_run else sources
     if is_run and bool(sources) != bool(references) and not unscored:
         raise UserError("a run is scored on --sources and --references; give both")
     if calibrate or unscored:
-        others = {"--allow": allow, "--split": unscored and split}
+        others = {"--allow": allow, "--split": unscored and split, "--glossary": glossary}
         task = "--calibrate" if calibrate else "--sources without --references"
-        _refuse({**scoring, **others, "--glossary": glossary}, task)
+        refuse_given({**scoring, **others}, f"cannot be combined with {task}; {_USAGE}")
     from mt.evaluation import calibration
     from mt.evaluation import evaluate as evaluation
 
@@ -175,12 +183,3 @@ def compare(
         typer.echo(dumps(records, indent=2, ensure_ascii=False))
     else:
         typer.echo("\n\n".join(comparison.as_text() for comparison in comparisons))
-
-
-def _refuse(options: Mapping[str, object], other: str) -> None:
-    for name, value in options.items():
-        if value:
-            raise UserError(
-                f"{name} cannot be combined with {other}; score RUN with --split, or with "
-                "--sources and --references; or FILE with --references and --target-language"
-            )

@@ -5,7 +5,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -73,6 +73,13 @@ def decoding_only(overrides: Sequence[str] | None) -> Sequence[str]:
 
     require_section(overrides or (), "decoding")
     return overrides or ()
+
+
+def refuse_given(options: Mapping[str, object], reason: str) -> None:
+    """Raise UserError, with the name and a reason, for an option that is given."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise UserError(f"{name} {reason}")
 
 
 def check_paths(command: Callable[..., None]) -> Callable[..., None]:

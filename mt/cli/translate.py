@@ -15,6 +15,7 @@ from mt.cli.options import (
     RunArgument,
     ShardOption,
     decoding_only,
+    refuse_given,
 )
 from mt.documents.segments import Format
 from mt.errors import UserError, install_hint
@@ -42,10 +43,7 @@ def translate(
             help="Output file, replaced once the translation is complete; default: stdout.",
         ),
     ] = None,
-    format: Annotated[
-        Format | None,
-        typer.Option(metavar="FORMAT", help=_FORMAT_HELP),
-    ] = None,
+    format: Annotated[Format | None, typer.Option(metavar="FORMAT", help=_FORMAT_HELP)] = None,
     column: Annotated[
         str | None,
         typer.Option(
@@ -100,32 +98,26 @@ def translate(
     from mt.decoding.text_files import FileJob, translate_file, translate_shard
     from mt.documents.document import DocumentJob, find_format, translate_document
 
-    for_text = {
+    for_text: dict[str, object] = {
         "--json": json,
         "--n-best": n_best,
         "--prefixes": prefixes,
         "--unbuffered": unbuffered,
         "--shard": shard,
     }
-    for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below is not None}
+    for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below}
     with chosen_shard(shard) as part:
         model = StoredModel.read(run, checked)
         language = base_language(model.config.direction.source)
         kind = format or find_format(file, language)
         if kind != "text":
-            for name in (name for name, value in for_text.items() if value):
-                raise UserError(
-                    f"`{name}` is for text, the format is {kind}; `--format text` reads lines"
-                )
-            if part is not None:
-                raise UserError(
-                    f"torchrun divides text, the format is {kind}; `--format text` reads lines"
-                )
+            for_text["torchrun"] = part is not None
+            reason = f"is for text, the format is {kind}; `--format text` reads lines"
+            refuse_given(for_text, reason)
             document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, glossary)
             translate_document(model, document, device=device)
             return
-        for name in (name for name, value in for_documents.items() if value):
-            raise UserError(f"`{name}` is not for text; name the format with `--format`")
+        refuse_given(for_documents, "is not for text; name the format with `--format`")
         form: Form = "json" if json else "text" if n_best is None else "n-best"
         look_ahead = 1 if unbuffered else None
         job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, glossary)

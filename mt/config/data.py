@@ -165,10 +165,6 @@ class PoSource(PathSource):
     """Gettext messages, without fuzzy and obsolete ones."""
 
 
-ExchangeSource = TmxSource | XliffSource | PoSource
-"""Exchange formats of translators, which mark the language of each text."""
-
-
 class RecordSource(CorpusSource):
     """Keys shared by the formats with named fields."""
 
@@ -368,10 +364,6 @@ class DataConfig(Section):
     def split(self, name: str) -> SplitSource | None:
         """Return the source of `valid` or of a test split, or None for an unknown name."""
         return self.valid if name == "valid" else self.tests.get(name)
-
-    def first_split(self) -> str:
-        """Return the name of the first test split, or `valid` without test splits."""
-        return next(iter(self.tests), "valid")
 
     def split_names(self) -> list[str]:
         """Return `valid` and the names of the test splits."""

@@ -52,12 +52,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # Fast decoding: the deep encoder runs once, the single decoder layer once per token (Kasai et
     # al. 2021). DeepNorm keeps a Post-Norm encoder of this depth trainable.
-    "deep-encoder": {
-        **_BASE,
-        "encoder_layers": 12,
-        "decoder_layers": 1,
-        "residual": "deepnorm",
-    },
+    "deep-encoder": {**_BASE, "encoder_layers": 12, "decoder_layers": 1, "residual": "deepnorm"},
     # For the translations of a teacher; the training chooses between greedy and beam search. The
     # shapes of Bogoychev et al. 2020, "Edinburgh's Submissions to the 2020 Machine Translation
     # Efficiency Task", with self-attention in the decoder.
@@ -175,11 +170,6 @@ class ModelConfig(Section):
     def value_width(self) -> int:
         """Width of a head's values."""
         return self.d_value or self.d_model // self.heads
-
-    @property
-    def has_dropout(self) -> bool:
-        """True if any dropout rate is above 0."""
-        return any((self.dropout, self.attention_dropout, self.feed_forward_dropout))
 
     @model_validator(mode="before")
     @classmethod

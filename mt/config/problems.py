@@ -259,7 +259,6 @@ _MESSAGES = {
     "greater_than_equal": "{value} is out of range: must be at least {ge}",
     "less_than": "{value} is out of range: must be less than {lt}",
     "less_than_equal": "{value} is out of range: must be at most {le}",
-    "multiple_of": "{value} is not a multiple of {multiple_of}",
 }
 """Messages by pydantic's error type."""
 _HINTS = {

@@ -136,7 +136,9 @@ class Config(Section):
                 f"{self.data.max_tokens}: `model.positional: learned` needs a position for every "
                 "token of the longest pair"
             )
-        if self.training.r_drop and not self.model.has_dropout:
+        model = self.model
+        rates = model.dropout, model.attention_dropout, model.feed_forward_dropout
+        if self.training.r_drop and not any(rates):
             yield (
                 "`training.r_drop` compares two passes with different dropout, but dropout is off: "
                 "set `model.dropout` above 0"

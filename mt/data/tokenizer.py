@@ -24,7 +24,7 @@ from mt.data.words import is_unspaced
 from mt.errors import ConfigError, RunError, did_you_mean, listed
 from mt.files import read_bytes, read_json, replace_file, write_json
 from mt.languages import script_of
-from mt.runs import LARGEST_MODEL, TokenizerManifest
+from mt.runs import LARGEST_MODEL, TOKENIZER_FOLDER, TokenizerManifest
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 SPACE_MARK = "\u2581"
@@ -307,10 +307,15 @@ def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
 
 def read_models(source: Path) -> dict[str, bytes]:
     """Return the model files of a run folder or tokenizer folder after loading them."""
-    inside = source / "tokenizer"
-    original = inside if inside.is_dir() else source
+    original = find_tokenizer(source)
     Tokenizer.load(original)
     return _read_files(original)
+
+
+def find_tokenizer(source: Path) -> Path:
+    """Return the tokenizer folder in a run folder, or the folder itself if it has none."""
+    inside = source / TOKENIZER_FOLDER
+    return inside if inside.is_dir() else source
 
 
 def write_models(folder: Path, models: dict[str, bytes]) -> Tokenizer:

@@ -247,11 +247,7 @@ def read_html(
 
 
 def _finish(builder: SegmentBuilder) -> Iterator[Segment | Replacement]:
-    """Yield the segments of a block.
-
-    An element that is inside a sentence because of the text beside it, such as a link or a button,
-    has a segment of its own if there is no such text, as in a menu.
-    """
+    """Yield the segments of a block; a link or button without text beside it has one of its own."""
     parents, has_text, opened = [0], [False], [0]
     owners: list[int] = []
     for fragment in builder.fragments:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
 from mt.data.words import is_unspaced
@@ -135,10 +135,7 @@ class Replacement:
     note: str = ""
     """Change that the user should know, for the log."""
 
-    @property
-    def texts(self) -> tuple[DocumentText, ...]:
-        """No text to translate."""
-        return ()
+    texts: ClassVar[tuple[DocumentText, ...]] = ()
 
     def render(self, _: Iterator[TranslatedLine]) -> str:
         """Return the text."""

@@ -171,7 +171,6 @@ class RelativeBias(Positional):
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
-        self.max_distance = MAX_DISTANCE
         self.table = nn.Parameter(torch.empty(BUCKETS, config.heads))
         nn.init.normal_(self.table, std=config.d_model**-0.5)
 
@@ -189,7 +188,7 @@ class RelativeBias(Positional):
             first, distance = count * (offsets > 0), offsets.abs()
         distance = distance.clamp(min=0)
         exact = count // 2
-        growth = (distance.clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        growth = (distance.clamp(min=1) / exact).log() / math.log(MAX_DISTANCE / exact)
         far = (exact + growth * (count - exact)).long().clamp(max=count - 1)
         return first + torch.where(distance < exact, distance, far)
 

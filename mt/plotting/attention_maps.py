@@ -19,14 +19,12 @@ from matplotlib.font_manager import fontManager
 from numpy.typing import NDArray
 
 from mt.config.decoding import PYTORCH_ONLY
-from mt.config.loading import load_config
 from mt.decoding.text_files import open_output
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError, escape_line, install_hint
 from mt.files import check_output
 from mt.model.hooks import record_attention
-from mt.runs import CONFIG_FILE
 from mt.special_ids import BOS, EOS
 
 _CELL, _LETTER = 0.17, 0.11
@@ -79,21 +77,17 @@ def plot_attention(
     for picture in pictures.values():
         check_picture(picture)
     translator = Translator.load(run, overrides=[*overrides, *PYTORCH_ONLY], device="cpu")
-    data = load_config(run / CONFIG_FILE).data
-    languages = data.source_language, data.target_language
-    for maps in compute_maps(translator, sentence, languages=languages):
+    for maps in compute_maps(translator, sentence):
         write_picture(pictures[maps.name], partial(draw_maps, maps, f"{maps.title} - {run}"))
     return list(pictures.values())
 
 
-def compute_maps(
-    translator: Translator, sentence: str, *, languages: tuple[str, str]
-) -> list[HeadMaps]:
+def compute_maps(translator: Translator, sentence: str) -> list[HeadMaps]:
     """Return the encoder's, the decoder's and the cross-attention of a translated sentence.
 
     A decoder row is labelled with the predicted token, a column with an input token.
     """
-    engine, tokenizer = translator.engine, translator.tokenizer
+    engine, tokenizer, languages = translator.engine, translator.tokenizer, translator.direction
     assert isinstance(engine, TorchEngine)
     try:
         sentence.encode()

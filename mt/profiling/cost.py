@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -27,18 +26,6 @@ class PartCost:
     name: str
     parameters: int
     flops: int
-
-
-class _FullPass(nn.Module):
-    """Forward pass of a batch without padding; Transformer finds it by the values of the ids."""
-
-    def __init__(self, model: Transformer) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        states = self.model.states(source, target_in, torch.arange(target_in.numel()))
-        return self.model.output(states)  # type: ignore[no-any-return]
 
 
 def count_parts(
@@ -73,18 +60,19 @@ def count_parts(
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH), counter:
         source, target = (torch.ones(1, length, dtype=torch.long) for length in lengths)
-        _FullPass(model)(source, target)
+        model.output(model.states(source, target, torch.arange(lengths[1])))
     flops: Counter[str] = Counter()
     for path, by_operator in counter.get_flop_counts().items():
         count = sum(by_operator.values())
-        match path.split(".")[2:]:
-            case [stack, _, sublayer] if sublayer in _SUBLAYERS:
-                flops[f"{stack} {sublayer.replace('_', '-')}"] += count
-                flops[f"{stack} cross-attention"] -= count
-            # A layer of the decoder projects the memory's keys outside the sublayers.
-            case ["encoder" | "decoder" as stack, _]:
-                flops[f"{stack} cross-attention"] += count
-            case ["output"]:
-                flops["output layer"] += count
+        module, _, name = path.partition(".")
+        stack = module.removesuffix("Layer").lower()
+        if name in _SUBLAYERS:
+            flops[f"{stack} {name.replace('_', '-')}"] += count
+            flops[f"{stack} cross-attention"] -= count
+        # A layer of the decoder projects the memory's keys outside the sublayers.
+        elif path in {"EncoderLayer", "DecoderLayer"}:
+            flops[f"{stack} cross-attention"] += count
+        elif path == "Linear":
+            flops["output layer"] += count
     names = dict.fromkeys([*parameters, *(name for name, count in flops.items() if count)])
     return [PartCost(name, parameters[name], flops[name]) for name in names]

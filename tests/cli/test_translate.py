@@ -136,9 +136,9 @@ def test_documents_make_a_job_of_their_own(
         (model, given), named = calls.pop()
         assert (model.path, given, named) == (finished_run, job, {"device": "auto"})
     for option in (["--json"], ["--n-best", "2"], ["--prefixes", "p"], ["--unbuffered"]):
-        message = f"`{option[0]}` is for text, the format is srt; `--format text` reads lines"
+        message = f"{option[0]} is for text, the format is srt; `--format text` reads lines"
         assert refused("translate", finished_run, "a.srt", *option) == message
-    assert "`--column` is not for text" in refused("translate", finished_run, "a", "--column", "1")
+    assert "--column is not for text" in refused("translate", finished_run, "a", "--column", "1")
     lines = recorded("mt.decoding.text_files.translate_file")
     assert program("translate", finished_run, "a.md", "--format", "text") == (0, "", "")
     assert lines.pop()[0][1] == FileJob(Path("a.md"))

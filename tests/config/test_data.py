@@ -85,5 +85,3 @@ def test_splits_are_found_by_name() -> None:
     assert several.split("news") == several.tests["news"]
     assert several.split("nwes") is None
     assert several.split_names() == ["valid", "news"]
-    assert several.first_split() == "news"
-    assert data(one={}).first_split() == "valid"

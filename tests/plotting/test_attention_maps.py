@@ -29,7 +29,7 @@ CHINESE = "这只黑猫在睡觉，直骨"
 
 def test_maps_are_those_of_the_sentence_and_its_translation(finished_run: Path) -> None:
     translator = Translator.load(finished_run, device="cpu")
-    encoder, decoder, cross = compute_maps(translator, SENTENCE, languages=("en", "de"))
+    encoder, decoder, cross = compute_maps(translator, SENTENCE)
     tokenizer, engine = translator.tokenizer, translator.engine
     assert isinstance(engine, TorchEngine)
     source = tokenizer.encode_source([SENTENCE])[0]
@@ -56,7 +56,7 @@ def test_an_incomplete_translation_has_no_eos(
 ) -> None:
     settings = ["decoding.max_length_ratio=0.0", "decoding.max_length_extra=1"]
     translator = Translator.load(finished_run, overrides=settings, device="cpu")
-    _, decoder, cross = compute_maps(translator, SENTENCE, languages=("en", "de"))
+    _, decoder, cross = compute_maps(translator, SENTENCE)
     assert decoder.keys.tokens == ("<s>",)
     assert len(cross.queries.tokens) == 1
     assert cross.queries.tokens != ("</s>",)
