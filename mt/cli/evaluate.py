@@ -18,16 +18,14 @@ from mt.cli.options import (
 from mt.errors import UserError
 
 References = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="Reference translations; repeatable."),
+    list[Path] | None, typer.Option(metavar="FILE", help="Reference translations; repeatable.")
 ]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Further metric, chrf++ or ter; repeatable."),
 ]
 Allow = Annotated[
-    list[str] | None,
-    typer.Option(metavar="REASON", help="Score despite this error; repeatable."),
+    list[str] | None, typer.Option(metavar="REASON", help="Score despite this error; repeatable.")
 ]
 _USAGE = (
     "score RUN with --split, or with --sources and --references; or FILE with --references and "
@@ -44,8 +42,7 @@ def evaluate(
     ] = None,
     references: References = None,
     sources: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Sources; with RUN, the text to translate."),
+        Path | None, typer.Option(metavar="FILE", help="Sources; with RUN, the text to translate.")
     ] = None,
     target_language: Annotated[
         str | None, typer.Option(metavar="CODE", help="With FILE: its language, such as zh.")
@@ -130,8 +127,7 @@ def compare(
         ),
     ] = None,
     split: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="With runs: split; repeatable."),
+        list[str] | None, typer.Option(metavar="NAME", help="With runs: split; repeatable.")
     ] = None,
     references: References = None,
     target_language: Annotated[

@@ -34,8 +34,7 @@ _Row = tuple[str, ...]
 
 def info(
     source: Annotated[
-        Path,
-        typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder, finished or not."),
+        Path, typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder, finished or not.")
     ],
     overrides: Overrides = None,
     as_json: AsJson = False,
