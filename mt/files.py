@@ -10,12 +10,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from mt.errors import DataError, RunError, UserError, did_you_mean, name_runs
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 # Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
@@ -326,13 +323,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     Raises RunError for a file that is not regular, larger than LARGEST_JSON, nested deeper than
     200, or other than `kind`; OSError for a missing file.
     """
-    from pydantic import TypeAdapter, ValidationError  # deferred: `mt --help` needs none of it
-
-    content = read_bytes(path, limit=LARGEST_JSON)
-    try:
-        return TypeAdapter(kind).validate_json(content)
-    except ValidationError as invalid:
-        raise _damaged(path, invalid) from None
+    return validate_values(read_bytes(path, limit=LARGEST_JSON), kind, path)
 
 
 def read_versioned(path: Path, kind: type[T], version: int) -> T:
@@ -349,20 +340,19 @@ def read_versioned(path: Path, kind: type[T], version: int) -> T:
 
 
 def validate_values(values: object, kind: type[T], path: Path) -> T:
-    """Return values of a JSON file as a type; raise RunError, with the key, if they differ."""
-    from pydantic import TypeAdapter, ValidationError
+    """Return the bytes or values of a JSON file as a type; raise RunError, with the key, if not."""
+    from pydantic import TypeAdapter, ValidationError  # deferred: `mt --help` needs none of it
 
+    adapter = TypeAdapter(kind)
     try:
-        return TypeAdapter(kind).validate_python(values)
+        if isinstance(values, bytes):
+            return adapter.validate_json(values)
+        return adapter.validate_python(values)
     except ValidationError as invalid:
-        raise _damaged(path, invalid) from None
-
-
-def _damaged(path: Path, invalid: "ValidationError") -> RunError:
-    first = invalid.errors(include_url=False, include_input=False)[0]
-    key = ".".join(map(str, first["loc"]))
-    problem = f"`{key}`: {first['msg']}" if key else first["msg"]
-    return RunError(f"{path}: damaged ({problem})")
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        problem = f"`{key}`: {first['msg']}" if key else first["msg"]
+        raise RunError(f"{path}: damaged ({problem})") from None
 
 
 def hash_file(path: Path) -> str:
