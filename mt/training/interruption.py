@@ -44,19 +44,12 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Record the first signal instead of exiting; a nested block shares the outer Interruption."""
-    handlers = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
-    owners = [getattr(handler, "__self__", None) for handler in handlers.values()]
-    if outer := [owner for owner in owners if isinstance(owner, Interruption)]:
-        yield outer[0]
-        return
+    """Record the first signal instead of exiting."""
     interruption = Interruption()
-    before = {
-        signal_number: handler
-        for signal_number, handler in handlers.items()
-        # nohup ignores SIGHUP, so that a program survives its terminal.
-        if not (signal_number == _HANG_UP and handler is signal.SIG_IGN)
-    }
+    before = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
+    # nohup ignores SIGHUP, so that a program survives its terminal.
+    if _HANG_UP and before[_HANG_UP] is signal.SIG_IGN:
+        del before[_HANG_UP]
     for signal_number in before:
         signal.signal(signal_number, interruption.note)
     try:

@@ -113,19 +113,3 @@ def test_previous_handlers_are_restored_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), interruptible():
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.parametrize("name", STATUS)
-@pytest.mark.parametrize("before_it", [True, False])
-def test_nested_blocks_share_the_signal(name: str, before_it: bool) -> None:
-    handler = signal.getsignal(signal.Signals[name])
-    with interruptible() as outer:
-        if before_it:
-            hit(name)
-        with interruptible() as inner:
-            if not before_it:
-                hit(name)
-            assert inner.exit_status == STATUS[name]
-        assert outer.exit_status == STATUS[name]
-        assert signal.getsignal(signal.Signals[name]) == outer.note
-    assert signal.getsignal(signal.Signals[name]) is handler
