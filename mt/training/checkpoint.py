@@ -151,17 +151,16 @@ class Checkpoints:
                     _write_manifest(self.path(update), entries)
                 (self.path(update) / OPTIMIZER).unlink(missing_ok=True)
 
-    def weights(self, update: int) -> dict[str, Tensor]:
-        """Return the weights of a checkpoint; raise RunError where it is damaged."""
-        return read_tensors(self._valid_path(update) / MODEL)
-
     def average(self, updates: list[int]) -> dict[str, Tensor]:
         """Return the mean of the weights of checkpoints (Vaswani et al. 2017, section 6.1).
 
         That of low-rank matrices has a higher rank. It is computed tensor by tensor, in the memory
         of one model. Raises RunError for a damaged checkpoint.
         """
-        paths = [self._valid_path(update) for update in updates]
+        paths = [self.path(update) for update in updates]
+        for path in paths:
+            if problem := _damage(path):
+                raise RunError(f"{path}: the checkpoint is damaged ({problem})")
         try:
             with ExitStack() as stack:
                 files = [stack.enter_context(safe_open(path / MODEL, "pt")) for path in paths]
@@ -172,12 +171,6 @@ class Checkpoints:
                 }
         except SafetensorError as error:
             raise RunError(f"{self.folder}: damaged weights of a checkpoint ({error})") from None
-
-    def _valid_path(self, update: int) -> Path:
-        path = self.path(update)
-        if problem := _damage(path):
-            raise RunError(f"{path}: the checkpoint is damaged ({problem})")
-        return path
 
     def _named(self, update: int) -> Path:
         return self.folder / f"update-{update:09d}"

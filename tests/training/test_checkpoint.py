@@ -121,8 +121,6 @@ def test_damaged_checkpoint_is_reported_and_the_one_before_resumed(
     assert re.search(damaged, message)
     assert message.endswith(f"; resuming from {checkpoints.path(2)}")
     with pytest.raises(RunError, match=damaged):
-        checkpoints.weights(3)
-    with pytest.raises(RunError, match=damaged):
         checkpoints.average([2, 3])
 
 
@@ -224,7 +222,7 @@ def test_pruning_killed_at_any_step_loses_nothing_that_is_kept(
         assert checkpoints.updates() == [2, 3]
         assert not (checkpoints.path(2) / OPTIMIZER).exists()
         assert (checkpoints.path(3) / OPTIMIZER).exists()
-        assert checkpoints.weights(2).keys() == checkpoints.weights(3).keys()
+        assert checkpoints.average([2]).keys() == checkpoints.average([3]).keys()
         if not died:
             break
     assert step > 5
