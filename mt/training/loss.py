@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from mt.model.device import device_traits
 
-ChunkLoss = Callable[..., tuple[Tensor, Tensor, Tensor | None]]
-"""Type of `chunk_loss`, which may be compiled."""
+ChunkLoss = Callable[..., tuple[Any, ...]]
+"""Type of `chunk_loss`, which may be compiled; one more sum may precede the gradient."""
+LEAST_ROWS = 64
+"""Of a chunk."""
 
 
 @dataclass(frozen=True)
@@ -74,26 +76,11 @@ def label_smoothed_loss(
     V tokens (Szegedy et al. 2016, section 7), as `torch.nn.functional.cross_entropy` does.
     Softmax and sums are fp32 whatever the precision of the logits; `nll` carries no gradient.
     """
-    smoothed, nll = _LabelSmoothedLoss.apply(states, weight, targets, smoothing, loss_of)  # type: ignore[no-untyped-call]
+    smoothed, nll, _ = FusedLoss.apply(states, weight, targets, smoothing, loss_of)  # type: ignore[no-untyped-call]
     return LossSums(smoothed, smoothed, nll, len(targets))
 
 
 class FusedLoss(torch.autograd.Function):
-    """Loss of states and weight whose gradients are computed in the forward pass.
-
-    The forward pass takes three more arguments, and saves the gradients of states and weight, None
-    if frozen.
-    """
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the saved gradients times that of the loss."""
-        state_gradient, weight_gradient = ctx.saved_tensors
-        scaled = None if weight_gradient is None else weight_gradient * upstream
-        return state_gradient * upstream, scaled, None, None, None
-
-
-class _LabelSmoothedLoss(FusedLoss):
     """Output layer and loss in chunks of rows; each chunk's gradient is computed while in cache.
 
     The logits of a batch never exist together. Takes 0.46 of the time of log_softmax and nll_loss
@@ -109,8 +96,11 @@ class _LabelSmoothedLoss(FusedLoss):
         targets: Tensor,
         smoothing: float,
         loss_of: ChunkLoss,
-    ) -> tuple[Tensor, Tensor]:
-        dtype = compute_dtype(states)
+    ) -> tuple[Tensor, ...]:
+        """Return the three sums of `loss_of` for states [N D], or of several passes [P N D]."""
+        device = states.device.type
+        is_mixed = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if is_mixed else states.dtype
         # fp16 would lose the many small probabilities of the gradient.
         gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
         needs_gradient = any(ctx.needs_input_grad)
@@ -120,11 +110,15 @@ class _LabelSmoothedLoss(FusedLoss):
         )
         state_gradient = torch.empty_like(states) if needs_gradient else states
         weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        smoothed, nll = weight.new_zeros(2, dtype=torch.float32).unbind()
-        with torch.autocast(states.device.type, enabled=False):
-            for rows in chunks(states, len(weight)):
-                chunk = states[rows].to(dtype)
-                chunk_smoothed, chunk_nll, gradient = loss_of(
+        sums = weight.new_zeros(3, dtype=torch.float32).unbind()
+        # Several passes are compared: each has its logits and their differences from the others.
+        logits = states.shape[:-2].numel() ** 2 * len(weight)
+        size = max(device_traits(states.device).max_logits // logits, LEAST_ROWS)
+        with torch.autocast(device, enabled=False):
+            for first in range(0, len(targets), size):
+                rows = slice(first, first + size)
+                chunk = states[..., rows, :].to(dtype)
+                *chunk_sums, gradient = loss_of(
                     chunk,
                     matrix,
                     targets[rows, None],
@@ -132,41 +126,32 @@ class _LabelSmoothedLoss(FusedLoss):
                     vocabulary=len(weight),
                     gradient_dtype=gradient_dtype if needs_gradient else None,
                 )
-                smoothed += chunk_smoothed
-                nll += chunk_nll
+                for total, value in zip(sums, chunk_sums, strict=False):
+                    total += value
                 if gradient is None:
                     continue
-                state_gradient[rows] = gradient @ gradient_matrix
-                if weight_gradient is not None:
-                    real = gradient[:, : len(weight)]
-                    add_product(weight_gradient, real.T, chunk.to(gradient_dtype))
+                state_gradient[..., rows, :] = gradient @ gradient_matrix
+                if weight_gradient is None:
+                    continue
+                left = gradient.flatten(0, -2)[:, : len(weight)].T
+                right = chunk.to(gradient_dtype).flatten(0, -2)
+                if left.dtype == weight_gradient.dtype:  # in one kernel
+                    weight_gradient.addmm_(left, right)
+                else:
+                    weight_gradient.add_(left @ right)
         ctx.save_for_backward(state_gradient, weight_gradient)
-        ctx.mark_non_differentiable(nll)
-        return smoothed, nll
+        ctx.mark_non_differentiable(*sums[1:])
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the saved gradients times that of the first sum."""
+        state_gradient, weight_gradient = ctx.saved_tensors
+        scaled = None if weight_gradient is None else weight_gradient * upstream
+        return state_gradient * upstream, scaled, None, None, None
 
 
 def _pad_rows(weight: Tensor) -> Tensor:
     """Return a matrix [V D] with rows of 0 up to a multiple of 64 where that is faster."""
     missing = -len(weight) % device_traits(weight.device).vocabulary_multiple
     return F.pad(weight, (0, 0, 0, missing)) if missing else weight
-
-
-def chunks(states: Tensor, vocabulary: int) -> list[slice]:
-    """Cut states [N D] into chunks of rows whose logits fit the limit, of 64 rows at least."""
-    logits = device_traits(states.device).max_logits
-    rows = max(logits // vocabulary, 64)
-    return [slice(first, first + rows) for first in range(0, len(states), rows)]
-
-
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to `total`, in one kernel if the precisions are equal."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total.add_(left @ right)
-
-
-def compute_dtype(states: Tensor) -> torch.dtype:
-    """Return the precision of matrix products with `states`: that of autocast, if it is on."""
-    device = states.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype

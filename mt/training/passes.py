@@ -20,15 +20,7 @@ from mt.data.batches import Batch
 from mt.errors import UserError
 from mt.model.attention import Attention
 from mt.model.transformer import Transformer
-from mt.training.loss import (
-    ChunkLoss,
-    FusedLoss,
-    LossSums,
-    add_product,
-    chunk_loss,
-    chunks,
-    compute_dtype,
-)
+from mt.training.loss import ChunkLoss, FusedLoss, LossSums, chunk_loss
 from mt.training.step import TrainingPass
 from mt.training.translation_table import TranslationTable
 
@@ -159,63 +151,41 @@ def r_drop_loss(
     sums are fp32 whatever the precision of the logits; the smoothed target is that of
     `label_smoothed_loss`.
     """
-    objective, smoothed, nll = _RDropLoss.apply(states, weight, targets, smoothing, alpha)  # type: ignore[no-untyped-call]
+
+    def loss_of(
+        states: Tensor,
+        matrix: Tensor,
+        labels: Tensor,
+        *,
+        smoothing: float,
+        vocabulary: int,
+        gradient_dtype: torch.dtype | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return objective, plain and smoothed loss, and the objective's gradient: `chunk_loss`.
+
+        With respect to the logits of P, the gradient of KL(P || Q) is
+        P (log P - log Q - KL(P || Q)); with respect to those of Q it is Q - P.
+        """
+        logits = (states @ matrix.T)[..., :vocabulary]
+        log_probs = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+        labels = labels.expand(2, -1, 1)
+        probs = log_probs.exp()
+        log_ratio = log_probs - log_probs.flip(0)
+        divergences = (probs * log_ratio).sum(dim=-1, keepdim=True)
+        nll = -log_probs.gather(2, labels).sum() / 2
+        smoothed = (1.0 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum() / 2
+        objective = smoothed + alpha / 4 * divergences.sum()
+        if gradient_dtype is None:
+            return objective, nll, smoothed, None
+        gradient = probs - smoothing / vocabulary
+        reference = gradient.new_full((1, 1, 1), smoothing - 1.0).expand(labels.shape)
+        gradient.scatter_add_(2, labels, reference)
+        gradient += alpha / 2 * (probs * (log_ratio - divergences) + probs - probs.flip(0))
+        gradient = F.pad(gradient / 2, (0, len(matrix) - vocabulary))
+        return objective, nll, smoothed, gradient.to(gradient_dtype)
+
+    objective, nll, smoothed = FusedLoss.apply(states, weight, targets, smoothing, loss_of)  # type: ignore[no-untyped-call]
     return LossSums(objective, smoothed, nll, len(targets))
-
-
-class _RDropLoss(FusedLoss):
-    """Output layer and loss in chunks of rows, as in `label_smoothed_loss`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, alpha: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = compute_dtype(states)
-        # fp16 would lose the many small probabilities of the gradient.
-        gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
-        matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
-        state_gradient = torch.empty_like(states)
-        weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        sums = weight.new_zeros(3, dtype=torch.float32)
-        with torch.autocast(states.device.type, enabled=False):
-            # Logits and their differences, for both passes.
-            for rows in chunks(states[0], 4 * len(weight)):
-                chunk, labels = states[:, rows].to(dtype), targets[rows, None].expand(2, -1, 1)
-                log_probs = F.log_softmax(chunk @ matrix.T, dim=-1, dtype=torch.float32)
-                chunk_sums, gradient = _sums_and_gradient(log_probs, labels, smoothing, alpha)
-                sums += chunk_sums
-                gradient = gradient.to(gradient_dtype)
-                state_gradient[:, rows] = gradient @ gradient_matrix
-                if weight_gradient is not None:
-                    add_product(
-                        weight_gradient,
-                        gradient.flatten(0, 1).T,
-                        chunk.to(gradient_dtype).flatten(0, 1),
-                    )
-        ctx.save_for_backward(state_gradient, weight_gradient)
-        objective, smoothed, nll = sums.unbind()
-        ctx.mark_non_differentiable(smoothed, nll)
-        return objective, smoothed, nll
-
-
-def _sums_and_gradient(
-    log_probs: Tensor, labels: Tensor, smoothing: float, alpha: float
-) -> tuple[Tensor, Tensor]:
-    """Return objective, smoothed and plain loss [3], and the objective's gradient [2 n V].
-
-    With respect to the logits of P, the gradient of KL(P || Q) is P (log P - log Q - KL(P || Q));
-    with respect to those of Q it is Q - P.
-    """
-    probs = log_probs.exp()
-    log_ratio = log_probs - log_probs.flip(0)
-    divergences = (probs * log_ratio).sum(dim=-1, keepdim=True)
-    nll = -log_probs.gather(2, labels).sum() / 2
-    smoothed = (1.0 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum() / 2
-    objective = smoothed + alpha / 4 * divergences.sum()
-    gradient = probs - smoothing / probs.shape[-1]
-    gradient.scatter_add_(2, labels, (smoothing - 1.0) * torch.ones_like(labels, dtype=probs.dtype))
-    gradient += alpha / 2 * (probs * (log_ratio - divergences) + probs - probs.flip(0))
-    return torch.stack((objective, smoothed, nll)), gradient / 2
 
 
 class GuidedPass(nn.Module):

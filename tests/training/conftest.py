@@ -3,14 +3,14 @@
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
-from mt.training import loss, passes
+from mt.model.device import DEVICE_TRAITS
+from mt.training import loss
 from tests.factories import run_process
 
 SCENARIOS = Path(__file__).with_name("rank_scenarios.py")
@@ -45,9 +45,5 @@ def scenarios() -> dict[str, dict[int, Rank]]:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut chunks of three rows, so that the last of seven is alone."""
-
-    def by_three(states: Tensor, vocabulary: int) -> list[slice]:
-        return [slice(first, first + 3) for first in range(0, len(states), 3)]
-
-    for module in (loss, passes):
-        monkeypatch.setattr(module, "chunks", by_three)
+    monkeypatch.setattr(loss, "LEAST_ROWS", 3)
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", replace(DEVICE_TRAITS["cpu"], max_logits=1))

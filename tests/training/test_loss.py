@@ -46,7 +46,7 @@ def test_value_and_gradients_equal_cross_entropy(smoothing: float) -> None:
 def test_padded_vocabulary_changes_nothing(
     vocabulary: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(vocabulary_multiple=64))
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(vocabulary_multiple=64, max_logits=1))
     loss_of, widths = compiled_loss(monkeypatch) if compiled else chunk_loss, set()
 
     def seen(states: Tensor, matrix: Tensor, *arguments: Any, **keys: Any) -> Any:
