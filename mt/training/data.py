@@ -31,7 +31,6 @@ from mt.doctor.check import CorpusWatch, check_split
 from mt.errors import ConfigError
 from mt.model.device import available_memory
 from mt.runs import LineStatistics, check_finished
-from mt.training.distributed import World
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 from mt.training.shown_terms import TermDrawing
@@ -105,11 +104,6 @@ class TrainingData:
                 available / 2**30,
             )
         return replace(learn_table(self.store), term_ids=self.tokenizer.term_ids)
-
-    def share_table(self, world: World) -> None:
-        """Learn the translation table on rank 0 unless it has it, and copy it to all ranks."""
-        table = self.translation_table if world.is_main else None
-        vars(self)["translation_table"] = world.broadcast(table)  # as `cached_property` does
 
     @property
     def vocabularies(self) -> tuple[int, int]:

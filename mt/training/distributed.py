@@ -8,7 +8,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -172,16 +172,6 @@ def fix_bucket_order(module: nn.Module, loss: Callable[[], Tensor]) -> None:
     if isinstance(module, DistributedDataParallel):
         loss().backward()  # type: ignore[no-untyped-call]
         module.zero_grad(set_to_none=True)
-
-
-def sync_gradients(module: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
-    """Return the context of a forward and backward pass that sums gradients over ranks, or not.
-
-    Without the sum, gradients accumulate on each rank until a pass with it.
-    """
-    if enabled or not isinstance(module, DistributedDataParallel):
-        return nullcontext()
-    return module.no_sync()
 
 
 @contextmanager

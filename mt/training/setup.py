@@ -133,7 +133,8 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     is_new, next_update = not updates, max(updates, default=0) + 1
     is_guided = training.guided_alignment and next_update < (guided_updates or math.inf)
     if is_guided or (is_new and training.init_embeddings == "translations") or config.data.terms:
-        data.share_table(world)
+        table = world.broadcast(data.translation_table if world.is_main else None)
+        vars(data)["translation_table"] = table  # as `cached_property` does
     if training.init_from is not None and is_new:
         run = read_initial_run(training.init_from, config.model, tags, training.init_tags)
         notes = load_initial_weights(model, run, training.init_tags, data.tokenizer)
@@ -202,15 +203,6 @@ def new_model(
     """Return a new model for vocabularies of these sizes, source and target."""
     source, target = vocabularies
     return Transformer(shape, source_vocabulary=source, target_vocabulary=target).to(device)
-
-
-def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
-    """Return the number of parameters of a model with two vocabularies of this size."""
-    with torch.device("meta"):  # moving a model there would untie its matrices
-        built = Transformer(
-            model, source_vocabulary=vocabulary_size, target_vocabulary=vocabulary_size
-        )
-    return sum(parameter.numel() for parameter in built.parameters())
 
 
 def build_learner(

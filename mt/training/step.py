@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from mt.data.batches import Batch
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.training.distributed import ALONE, World, sync_gradients
+from mt.training.distributed import ALONE, World
 from mt.training.loss import ChunkLoss, LossSums, chunk_loss, label_smoothed_loss
 from mt.training.optimizer import MovingAverage, Precision
 
@@ -88,16 +89,18 @@ def train_step(
     Raises BatchTooLarge, before the step.
     """
     model, precision, optimizer = learner.model, learner.precision, learner.optimizer
-    tokens = tokens or count_tokens(batches)
+    tokens, training_pass = tokens or count_tokens(batches), learner.training_pass
     smoothed, nll = [], []
 
     optimizer.zero_grad(set_to_none=True)
     # Gradients accumulate on each rank; the last backward pass all-reduces their sum over ranks.
     for index, batch in enumerate(batches):
-        sync = sync_gradients(learner.training_pass, enabled=index == len(batches) - 1)
-        with report_large_batch(index), sync, precision.tf32():
+        local: AbstractContextManager[None] = nullcontext()
+        if index < len(batches) - 1 and isinstance(training_pass, DistributedDataParallel):
+            local = training_pass.no_sync()
+        with report_large_batch(index), local, precision.tf32():
             with precision.autocast():
-                loss: LossSums = learner.training_pass(batch)
+                loss: LossSums = training_pass(batch)
             precision.backward(loss.objective / tokens.target)
         smoothed.append(loss.smoothed.detach())
         nll.append(loss.nll)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from mt.config import Config, TrainingConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.data.pairs import SentencePair
 from mt.errors import UserError
+from mt.model.transformer import Transformer
 from mt.training import resolve as resolve_module
 from mt.training.automatic import (
     Bounds,
@@ -24,7 +25,6 @@ from mt.training.automatic import (
     make_forecast,
 )
 from mt.training.resolve import choose_length, choose_settings, expect_updates, with_settings
-from mt.training.setup import count_parameters
 
 TOKENS = 27
 """Target tokens of a pair, with the end mark."""
@@ -52,7 +52,7 @@ class Device:
 
     def computing_seconds(self, config: Config) -> float:
         """Return the time of the products of an update: 6 operations a parameter and token."""
-        parameters = cached_parameters(config.model, config.tokenizer.vocabulary_size)
+        parameters = count_parameters(config.model, config.tokenizer.vocabulary_size)
         tokens = config.training.target_tokens_per_update
         return 6 * parameters * tokens / (self.flops * self.count) / gain(config)
 
@@ -62,7 +62,7 @@ class Device:
         layers = model.encoder_layers + model.decoder_layers
         batches = -(-tokens // (self.count * (32_768 if self.kind == "cuda" else 4096)))
         starting = batches * layers * self.launch_seconds / gain(config)
-        parameters = cached_parameters(model, config.tokenizer.vocabulary_size)
+        parameters = count_parameters(model, config.tokenizer.vocabulary_size)
         exchange = 8 * parameters / self.bytes_per_second if self.count > 1 else 0.0
         return starting + self.computing_seconds(config) + exchange
 
@@ -78,7 +78,14 @@ DEVICES = {
     "A100": Device("cuda", 1e14, 1e-3),
     "8 A100": Device("cuda", 1e14, 1e-3, count=8),
 }
-cached_parameters = cache(count_parameters)
+
+
+@cache
+def count_parameters(shape: ModelConfig, vocabulary: int) -> int:
+    """Return the number of parameters of a model with two vocabularies of this size."""
+    with torch.device("meta"):
+        model = Transformer(shape, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 @dataclass(frozen=True)
@@ -160,7 +167,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
     reasons = {key: setting.reason for key, setting in {**sizes, **length}.items()}
     return Choice(
         config,
-        cached_parameters(config.model, vocabulary),
+        count_parameters(config.model, vocabulary),
         tokens,
         updates,
         expected,
