@@ -146,18 +146,13 @@ class BatchFitter:
     """True if the size may be halved; a size that is given stays."""
     seed: int = 0
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return self.learner.precision.device
-
     def try_heaviest(self, epoch: int) -> None:
         """Compute the gradients of the heaviest batch on a GPU; fit an automatic size to it.
 
         The gradients are dropped and dropout is seeded by each update, so training is not affected.
         Raises UserError as `run` does.
         """
-        if not device_traits(self.device).runs_out_late:
+        if not device_traits(self.learner.precision.device).runs_out_late:
             return
         store, plan = self.data.epoch_store(epoch), self.data.plan_epoch(epoch)
 
@@ -179,18 +174,21 @@ class BatchFitter:
     ) -> T:
         """Call `attempt` with the batches on the device, in halves where they do not fit.
 
-        Dropout is seeded before, and the objective prepared for the update. `attempt` raises
-        BatchTooLarge; the gradients that it has added until then are dropped.
+        Dropout is seeded before, by the run's seed, the update and the rank alone, and the
+        objective prepared for the update. `attempt` raises BatchTooLarge; the gradients that it has
+        added until then are dropped.
 
         Raises UserError where a single pair does not fit, and where a batch does not fit on one of
         several ranks: the ranks wait for each other batch by batch.
         """
-        batches = list(batches)
+        batches, device = list(batches), self.learner.precision.device
         begin_update(self.learner.training_pass, update + 1)
         while True:
-            seed_dropout(self.seed, update, self.world.rank)
+            # A repeated or resumed update draws the same numbers, without a saved state.
+            seeds = np.random.SeedSequence([self.seed, update, self.world.rank])
+            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
             try:
-                return attempt([batch.to(self.device) for batch in batches])
+                return attempt([batch.to(device) for batch in batches])
             except BatchTooLarge as error:
                 too_large = error.index
             except RuntimeError as error:
@@ -236,12 +234,9 @@ def fit_size(
     while size > least:
         fits = True
         try:
-            add_gradients(learner, [heaviest_batch(size).to(device)])
+            with report_large_batch(0):
+                add_gradients(learner, [heaviest_batch(size).to(device)])
         except BatchTooLarge:
-            fits = False
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
             fits = False
         learner.optimizer.zero_grad(set_to_none=True)
         if not fits and device.type == "cuda":
@@ -276,12 +271,3 @@ def add_gradients(learner: Learner, batches: Sequence[Batch]) -> None:
                 sums = training_pass(batch)
             learner.precision.backward(sums.objective / total)
     del moments
-
-
-def seed_dropout(seed: int, update: int, rank: int) -> None:
-    """Seed the generator of dropout from the run's seed, the update and the rank alone.
-
-    A resumed or repeated update thus draws the same numbers without a saved generator state.
-    """
-    words = np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)
-    torch.manual_seed(int(words[0]))
