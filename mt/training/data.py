@@ -211,15 +211,11 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         )
     if config.data.check and not resuming:
         warn_about_corpora(read.checks, folder)
+        are_tagged = all(corpus.tags[0] for corpus in read.training)
         for name, split in read.splits.items():
-            are_tagged = all(corpus.tags[0] for corpus in read.training)
             if are_tagged and not config.split_tags(name)["tag"]:
-                key = f"data.{split.key}"
-                _logger.warning(
-                    "warning: %s: has no tag, but every training corpus has one; set `%s.tag`",
-                    key,
-                    key,
-                )
+                text = f"{split.key}: has no tag, but every training corpus has one; set "
+                _logger.warning("warning: data.%s", f"{text}`data.{split.key}.tag`")
     data = _open_data(
         config,
         tokenizer,

@@ -362,12 +362,8 @@ def choose_length(
         seconds = timing.update + count * timing.new / every
         last = expected * seconds + timing.after(training, count)
         _log_length(with_settings(given, settings).training, expected, every * timing.update, last)
-    resolved = with_settings(given, settings)
-    for key in keys - settings.keys():
-        if key != _BATCH_TOKENS:
-            section, name = key.split(".")
-            settings[key] = Setting(getattr(getattr(resolved, section), name), "the default")
-    return settings
+    values, rest = with_settings(given, settings).flat(), keys - settings.keys() - {_BATCH_TOKENS}
+    return settings | {key: Setting(values[key], "the default") for key in rest}
 
 
 def _choose_end(
@@ -536,10 +532,9 @@ def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
 def _log_length(training: TrainingConfig, expected: int, first: float, last: float) -> None:
     """Log the expected updates, and the seconds to the first validation and to the end."""
     extent = f"{expected:,} updates of {training.target_tokens_per_update:,} target tokens"
-    text = f"training: {extent}"
     if training.max_updates is None and training.max_epochs is None:
-        text = f"training: about {extent}, until {training.patience} validations bring no "
-        text += "improvement, which may be earlier or later"
-    text += f"; the first validation in about {tqdm.format_interval(first)}, "
-    text += f"the end in about {tqdm.format_interval(last)}"
-    _logger.info("%s", text)
+        extent = f"about {extent}, until {training.patience} validations bring no improvement, "
+        extent += "which may be earlier or later"
+    times = map(tqdm.format_interval, (first, last))
+    text = "training: %s; the first validation in about %s, the end in about %s"
+    _logger.info(text, extent, *times)

@@ -4,7 +4,6 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 import torch
@@ -199,9 +198,8 @@ def measure_speed(
             if world.all_reduce_max(int(sum(taken) > seconds / _ROUNDS)):
                 break
         for _ in range(_ROUNDS - 1):
-            taken = [
-                min(time_step(u, batch_tokens), t) for u, t in zip(updates, taken, strict=True)
-            ]
+            again = [time_step(update, batch_tokens) for update in updates]
+            taken = [*map(min, taken, again)]
         share = (time.thread_time() - worked_at) / (time.perf_counter() - began_at)
         if device.type == "cpu" and world.is_main and share < _LEAST_SHARE:
             _logger.warning(
@@ -211,11 +209,8 @@ def measure_speed(
             )
         return sum(count_tokens(update, lengths)[1] for update in updates) / sum(taken)
 
-    longest_run = max(chain(*plan), key=lambda run: int(lengths[run].max()))
-
     def heaviest_batch(tokens: int) -> Batch:
-        cut = split_update([longest_run], lengths, max_tokens_per_batch=tokens, ranks=1)
-        return draw_batch(cut[0][0])
+        return draw_batch(heaviest(plan, lengths, max_tokens_per_batch=tokens))
 
     batch_tokens, longest = config.training.max_tokens_per_batch, config.data.max_tokens
     if device_traits(device).runs_out_late:

@@ -70,12 +70,9 @@ class Health:
         if self.lowest is None or len(self.losses) < WINDOW:
             return None
         mean = fmean(self.losses)
-        if mean > self.lowest + MARGIN:
-            return (
-                f"the loss has exploded: its mean over {WINDOW} updates is {mean:.2f}, far above "
-                f"{self.lowest:.2f}, its lowest or that of a guess among all tokens"
-            )
-        return None
+        text = f"the loss has exploded: its mean over {WINDOW} updates is {mean:.2f}, far above "
+        text += f"{self.lowest:.2f}, its lowest or that of a guess among all tokens"
+        return text if mean > self.lowest + MARGIN else None
 
 
 _CLEARLY_LOWER = 0.99
