@@ -278,9 +278,8 @@ def _damage(folder: Path) -> str | None:
                 return f"{name}: {found:,} bytes instead of {entry.bytes:,}"
             if hash_file(folder / name) != entry.sha256:
                 return f"{name}: wrong SHA-256"
-        return (
-            None if {MODEL, STATE} <= files.keys() else f"{MANIFEST}: lists no {MODEL} or {STATE}"
-        )
+        is_whole = {MODEL, STATE} <= files.keys()
+        return None if is_whole else f"{MANIFEST}: lists no {MODEL} or {STATE}"
     except OSError as error:
         if error.errno not in _DAMAGE:
             raise

@@ -251,8 +251,8 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
     """Write the mean of some checkpoints' weights as the model folder `output`; return its score.
 
     `checkpoints` names them as `choose_updates` reads it. The run may be finished, stopped or in
-    training, and is not changed. The mean is validated as in
-    training (averaging: Vaswani et al. 2017, section 6.1); without the corpora it is not.
+    training, and is not changed. The mean (Vaswani et al. 2017, section 6.1) is validated as in
+    training; without the corpora it is not.
 
     Raises RunError for a missing or damaged run, update or checkpoint, and for an existing
     `output`; UserError for a missing device.

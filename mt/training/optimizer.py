@@ -34,10 +34,9 @@ def build_optimizer(
     groups: list[dict[str, Any]] = [{"params": trainable}]
     if weight_decay:
         modules = [module for module in model.modules() if isinstance(module, Positional)]
-        spared = {table for module in modules for table in module.parameters()}
-        spared |= {parameter for parameter in trainable if parameter.dim() <= 1}
-        matrices = [parameter for parameter in trainable if parameter not in spared]
-        others = [parameter for parameter in trainable if parameter in spared]
+        tables = {table for module in modules for table in module.parameters()}
+        matrices = [p for p in trainable if p.dim() > 1 and p not in tables]
+        others = [p for p in trainable if p.dim() <= 1 or p in tables]
         groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others}]
     # `train_step` sets the rate of each update.
     if name == "adafactor":
@@ -122,10 +121,6 @@ class Precision:
         """Add the gradients of a scalar loss, scaled in fp16."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients by the loss scale, before they are clipped."""
-        self.scaler.unscale_(optimizer)
-
     def step(self, optimizer: torch.optim.Optimizer, gradient_norm: Tensor) -> None:
         """Step, unless the gradient is not finite; the host does not wait to find out.
 
@@ -160,19 +155,14 @@ def why_slow(precision: Precision) -> str:
     """Return why a precision is slower than fp32 on this x86 CPU; an empty string if it is not."""
     name, capabilities = precision.name.removeprefix("pure_"), _cpu_capabilities()
     is_x86 = precision.device.type == "cpu" and capabilities.get("architecture") == "x86_64"
-    is_fast = (
-        name == "fp32" or capabilities.get(f"amx_{name}") or capabilities.get(f"avx512_{name}")
-    )
-    if not is_x86 or is_fast:
+    is_fast = any(map(capabilities.get, (f"amx_{name}", f"avx512_{name}")))
+    if not is_x86 or is_fast or name == "fp32":
         return ""
     return f"{name} is slower than fp32 on this CPU, which has no instructions for {name}"
 
 
-def _cpu_capabilities() -> Mapping[str, Any]:
-    # Not a public function in torch 2.11.
-    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
-    capabilities: Mapping[str, Any] = get_capabilities()
-    return capabilities
+def _cpu_capabilities() -> Any:
+    return getattr(torch.cpu, "get_capabilities", dict)()  # not public in torch 2.11
 
 
 class MovingAverage:

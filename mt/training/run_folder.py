@@ -177,8 +177,7 @@ class RunFolder:
 
     def write_config(self, config: Config) -> None:
         """Write the config, without the keys that it leaves open."""
-        text = dump_config(config)
-        write_text(self.config, text)
+        write_text(self.config, dump_config(config))
 
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""
@@ -264,11 +263,10 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     if path.exists() and not folder.has_trained():
-        files = (folder.config, folder.tokenizer, folder.metrics, folder.corpora)
-        others = (folder.environment, folder.checkpoints.folder, folder.tensorboard)
-        known = {path.name for path in (*files, *others)}
+        known = {CONFIG_FILE, TOKENIZER_FOLDER, JOURNAL_FILE, CORPORA_FILE, ENVIRONMENT_FILE}
+        known |= {CHECKPOINTS_FOLDER, folder.tensorboard.name}
         names = {path.name for path in path.iterdir() if not path.name.startswith(".")}
-        is_run = folder.config.name in names and names <= known
+        is_run = CONFIG_FILE in names and names <= known
         if is_run and not folder.corpora.exists():
             # A config written by hand, with comments and without defaults, is not that of a run.
             try:
@@ -277,8 +275,7 @@ def open_run(path: Path) -> Iterator[RunFolder]:
             except (ConfigError, ValueError):
                 is_run = False
         if names and not is_run:
-            reason = "not empty, and not a run folder; name another folder with --run"
-            raise RunError(f"{path}: {reason}")
+            raise RunError(f"{path}: not empty, and not a run folder; name another one with --run")
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
     with lock_file(path / ".lock", busy=busy):

@@ -105,7 +105,7 @@ def train_step(
         smoothed.append(loss.smoothed.detach())
         nll.append(loss.nll)
 
-    precision.unscale(optimizer)
+    precision.scaler.unscale_(optimizer)  # before the gradients are clipped
     norm = nn.utils.clip_grad_norm_(model.parameters(), learner.gradient_clip or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
