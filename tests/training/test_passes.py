@@ -18,6 +18,7 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Chunk, Example, LeftOut, PairStore, Rows, write_store
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
+from mt.model.device import DEVICE_TRAITS
 from mt.special_ids import EOS, PAD
 from mt.training.checkpoint import MODEL
 from mt.training.passes import (
@@ -57,8 +58,12 @@ def formula(
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("alpha", [0.3, 5.0])
-def test_value_and_gradients_equal_the_formula(smoothing: float, alpha: float) -> None:
+@pytest.mark.parametrize(("alpha", "multiple"), [(0.3, 1), (5.0, 1), (5.0, 64)])
+def test_value_and_gradients_equal_the_formula(
+    smoothing: float, alpha: float, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traits = replace(DEVICE_TRAITS["cpu"], vocabulary_multiple=multiple)
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", traits)
     states, weight, targets = inputs()
     sums = r_drop_loss(states, weight, targets=targets, smoothing=smoothing, alpha=alpha)
     settings = {"smoothing": smoothing, "alpha": alpha}
