@@ -108,7 +108,7 @@ def _send(value: object, child: "subprocess.Popen[bytes]") -> None:
 def _explain_death(child: "subprocess.Popen[bytes]") -> UserError:
     status = child.wait()
     return UserError(
-        f"a process that shares the cleaning of the corpora ended with status {status}; if it was "
+        f"a process that shares the work on the corpora ended with status {status}; if it was "
         "killed for lack of memory, allow more, or fewer cores (`taskset -c 0`)"
     )
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from mt.data.filters import Cleaning, has_empty_side
 from mt.data.pairs import Checksums, PairSource
+from mt.data.processes import map_blocks
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
 from mt.files import make_cache_folder, name_errors, replace_file
@@ -264,14 +265,11 @@ def _encode_chunks(
     left_out = LeftOut(too_long=0, empty=0, total=0)
     removed = Counter[str]()
     remaining = cleaning.clean(pairs.pairs(), removed) if cleaning else iter(pairs.pairs())
-    while block := list(islice(remaining, CHUNK_PAIRS)):
-        filled = [pair for pair in block if not has_empty_side(pair.source, pair.target)]
-        source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
-        target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
-        (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))
-        of_block = LeftOut(len(filled) - len(fitting), len(block) - len(filled), len(block))
-        left_out = left_out.plus(of_block)
-        yield Chunk(source.take(fitting), target.take(fitting), of_block)
+    texts = ((pair.source, pair.target) for pair in remaining)  # pickled faster than pairs
+    blocks = iter(lambda: list(islice(texts, CHUNK_PAIRS)), [])
+    for _, chunk in map_blocks(partial(_encode_block, tokenizer, max_tokens), blocks):
+        left_out = left_out.plus(chunk.left_out)
+        yield chunk
     if left_out.too_long + left_out.empty == left_out.total:
         cleaned = f", the cleaning takes out {removed.total():,}" if removed else ""
         raise DataError(
@@ -283,6 +281,15 @@ def _encode_chunks(
     if removed:
         nothing = Rows.of([])
         yield Chunk(nothing, nothing, LeftOut(0, 0, removed.total(), dict(removed)))
+
+
+def _encode_block(tokenizer: Tokenizer, max_tokens: int, block: Sequence[tuple[str, str]]) -> Chunk:
+    filled = [pair for pair in block if not has_empty_side(*pair)]
+    source = Rows.of(tokenizer.encode_source([source for source, _ in filled]))
+    target = Rows.of(tokenizer.encode_target([target for _, target in filled]))
+    (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))
+    left_out = LeftOut(len(filled) - len(fitting), len(block) - len(filled), len(block))
+    return Chunk(source.take(fitting), target.take(fitting), left_out)
 
 
 class JoinedStore(PairStore):

@@ -275,7 +275,7 @@ def open_run(path: Path) -> Iterator[RunFolder]:
             except (ConfigError, ValueError):
                 is_run = False
         if names and not is_run:
-            raise RunError(f"{path}: not empty, and not a run folder; name another one with --run")
+            raise RunError(f"{path}: not empty, and no run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
     with lock_file(path / ".lock", busy=busy):
