@@ -310,7 +310,7 @@ class Cleaning:
     splits: tuple[PairSource, ...] = ()
     """The other splits, for `overlap`."""
     verdicts: bytes | None = field(default=None, compare=False, repr=False)
-    """Results of `judge_alone` for the whole corpus, if they are known from an earlier pass."""
+    """Numbers of the filters of all pairs, 0 for none, if they are known from an earlier pass."""
 
     @property
     def is_on(self) -> bool:
@@ -391,34 +391,31 @@ class Cleaning:
     ) -> Iterator[JudgedPair]:
         """Stream all pairs of a corpus from the first, each with the filter that removes it.
 
-        Those of `judge_alone` run in all cores, and their results are added to `verdicts`. Raises
-        `DataError` if a filter needs a package that is not installed.
+        Those of `judge_alone` run in all cores. The number of the filter, but for `held_out`, is
+        added to `verdicts`. Raises `DataError` if a filter needs a package that is not installed.
         """
         filters = self.make_filters()
-        held_out, duplicates = (filters.pop(name, None) for name in _DEPENDENT)
-        names = [None, *filters]
+        held_out, names = filters.pop("held_out", None), [None, *filters]
+        duplicates = filters.pop("duplicates", None)
         judged: Iterable[tuple[SentencePair, int]] = zip(pairs, repeat(0), strict=False)
         if self.verdicts is not None:  # a corpus with other pairs than before fails at its end
             judged = zip(pairs, chain(self.verdicts, repeat(0)), strict=False)
         elif filters:
-            judged = self._judge_blocks(pairs, verdicts)
+            judged = self._judge_blocks(pairs)
         for pair, verdict in judged:
-            changed = self.changed(pair)
-            removed_by = names[verdict]
-            if held_out and held_out(changed):
-                removed_by = "held_out"
-            elif removed_by is None and duplicates and duplicates(changed):
-                removed_by = "duplicates"
-            yield JudgedPair(pair, changed, removed_by)
+            changed, number = self.changed(pair), verdict
+            if duplicates and not number and self.verdicts is None and duplicates(changed):
+                number = len(names) - 1
+            if verdicts is not None:
+                verdicts.append(number)
+            # A repeated pair shares its text, so it is held out with the first one.
+            is_held_out = held_out and held_out(changed)
+            yield JudgedPair(pair, changed, "held_out" if is_held_out else names[number])
 
-    def _judge_blocks(
-        self, pairs: Iterable[SentencePair], verdicts: bytearray | None
-    ) -> Iterator[tuple[SentencePair, int]]:
+    def _judge_blocks(self, pairs: Iterable[SentencePair]) -> Iterator[tuple[SentencePair, int]]:
         texts = ((pair.source, pair.target) for pair in pairs)  # pickled faster than pairs
         blocks = iter(lambda: list(islice(texts, _BLOCK_PAIRS)), [])
         for block, results in map_blocks(replace(self, held_out=()).judge_alone, blocks):
-            if verdicts is not None:
-                verdicts += results
             yield from zip((SentencePair(*pair) for pair in block), results, strict=True)
 
     def judge_alone(self, pairs: Sequence[tuple[str, str]]) -> bytes:

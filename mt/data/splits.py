@@ -24,6 +24,7 @@ from mt.data.pairs import (
     SentencePair,
     read_expected_sums,
 )
+from mt.data.processes import map_blocks
 from mt.data.sources import open_source
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
@@ -316,14 +317,16 @@ class HeldOutChoice:
     def watch(self, key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         """Yield all pairs of a training corpus, and keep those that may be chosen."""
         matching = [split for split in self.splits if key in split.corpora]
-        for pair in pairs:
-            source, target = hash_pair(pair)
-            hashed = (_ODD * source + target) % (1 << 64)
-            for split in matching:
-                rank = hashed ^ split.mask
-                if rank <= split.threshold:
-                    split.add(rank, pair)
-            yield pair
+        texts = ((pair.source, pair.target) for pair in pairs)  # pickled faster than pairs
+        blocks = iter(lambda: list(islice(texts, _BLOCK_PAIRS)), [])
+        for block, hashes in map_blocks(_hash_block, blocks):
+            for texts_of_pair, hashed in zip(block, hashes, strict=True):
+                pair = SentencePair(*texts_of_pair)
+                for split in matching:
+                    rank = hashed ^ split.mask
+                    if rank <= split.threshold:
+                        split.add(rank, pair)
+                yield pair
 
     def choose(self) -> None:
         """Choose from the pairs that `watch` kept; raise `DataError` if there are too few."""
@@ -348,6 +351,12 @@ class HeldOutChoice:
                     "at most half of the distinct pairs are held out"
                 )
         _CHOSEN[self.key] = chosen
+
+
+def _hash_block(block: Sequence[tuple[str, str]]) -> list[int]:
+    """Return a 64-bit hash of each pair, from those of both sides, normalized."""
+    hashes = (hash_pair(SentencePair(*texts)) for texts in block)
+    return [(_ODD * source + target) % (1 << 64) for source, target in hashes]
 
 
 @dataclass
