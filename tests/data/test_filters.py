@@ -182,7 +182,8 @@ def test_blocks_processes_and_second_pass_judge_as_each_pair_in_turn(
         [(pair.source, pair.target) for pair in pairs[at : at + 500]] for at in range(0, 1200, 500)
     ]
     judged = map_blocks(clean.judge_alone, blocks, processes=3, patience=0)
-    assert b"".join(results for _, results in judged) == verdicts
+    alone = verdicts.replace(bytes([max(verdicts)]), b"\0")  # without the last one, `duplicates`
+    assert b"".join(results for _, results in judged) == alone
 
 
 def test_error_and_death_of_a_process_are_errors_here() -> None:
