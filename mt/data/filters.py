@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from importlib.metadata import version
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ftfy.badness import is_bad
 from mt.config.data import CleaningConfig, Direction
 from mt.data.numbers import numbers_differ
 from mt.data.pairs import PairSource, SentencePair
-from mt.data.processes import map_blocks
+from mt.data.processes import map_pairs
 from mt.errors import DataError, install_hint
 from mt.languages import (
     base_language,
@@ -397,11 +397,9 @@ class Cleaning:
         filters = self.make_filters()
         held_out, names = filters.pop("held_out", None), [None, *filters]
         duplicates = filters.pop("duplicates", None)
-        judged: Iterable[tuple[SentencePair, int]] = zip(pairs, repeat(0), strict=False)
-        if self.verdicts is not None:  # a corpus with other pairs than before fails at its end
-            judged = zip(pairs, chain(self.verdicts, repeat(0)), strict=False)
-        elif filters:
-            judged = self._judge_blocks(pairs)
+        # A corpus with other pairs than before fails at its end.
+        known = zip(pairs, chain(self.verdicts or b"", repeat(0)), strict=False)
+        judged = self._judge_blocks(pairs) if filters and self.verdicts is None else known
         for pair, verdict in judged:
             changed, number = self.changed(pair), verdict
             if duplicates and not number and self.verdicts is None and duplicates(changed):
@@ -413,9 +411,8 @@ class Cleaning:
             yield JudgedPair(pair, changed, "held_out" if is_held_out else names[number])
 
     def _judge_blocks(self, pairs: Iterable[SentencePair]) -> Iterator[tuple[SentencePair, int]]:
-        texts = ((pair.source, pair.target) for pair in pairs)  # pickled faster than pairs
-        blocks = iter(lambda: list(islice(texts, _BLOCK_PAIRS)), [])
-        for block, results in map_blocks(replace(self, held_out=()).judge_alone, blocks):
+        judge = replace(self, held_out=()).judge_alone
+        for block, results in map_pairs(judge, pairs, _BLOCK_PAIRS):
             yield from zip((SentencePair(*pair) for pair in block), results, strict=True)
 
     def judge_alone(self, pairs: Sequence[tuple[str, str]]) -> bytes:

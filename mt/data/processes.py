@@ -8,11 +8,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mt.data.pairs import SentencePair
 from mt.errors import UserError
 
+Texts = tuple[str, str]
 _Block = TypeVar("_Block")
 _Result = TypeVar("_Result")
 _PATIENCE = 3.0
@@ -25,6 +28,14 @@ def count_processes() -> int:
     """Return the number of processes that share work by default: one for each core, at most 16."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(cores or 1, _MOST)
+
+
+def map_pairs(
+    work: Callable[[list[Texts]], _Result], pairs: Iterable[SentencePair], size: int
+) -> Iterator[tuple[list[Texts], _Result]]:
+    """Yield the texts of each `size` pairs with the result of `work`, as `map_blocks` does."""
+    texts = ((pair.source, pair.target) for pair in pairs)  # pickled faster than pairs
+    return map_blocks(work, iter(lambda: list(islice(texts, size)), []))
 
 
 def map_blocks(

@@ -24,7 +24,7 @@ from mt.data.pairs import (
     SentencePair,
     read_expected_sums,
 )
-from mt.data.processes import map_blocks
+from mt.data.processes import map_pairs
 from mt.data.sources import open_source
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
@@ -317,11 +317,9 @@ class HeldOutChoice:
     def watch(self, key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         """Yield all pairs of a training corpus, and keep those that may be chosen."""
         matching = [split for split in self.splits if key in split.corpora]
-        texts = ((pair.source, pair.target) for pair in pairs)  # pickled faster than pairs
-        blocks = iter(lambda: list(islice(texts, _BLOCK_PAIRS)), [])
-        for block, hashes in map_blocks(_hash_block, blocks):
-            for texts_of_pair, hashed in zip(block, hashes, strict=True):
-                pair = SentencePair(*texts_of_pair)
+        for block, hashes in map_pairs(_hash_block, pairs, _BLOCK_PAIRS):
+            for texts, hashed in zip(block, hashes, strict=True):
+                pair = SentencePair(*texts)
                 for split in matching:
                     rank = hashed ^ split.mask
                     if rank <= split.threshold:

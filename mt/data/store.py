@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from mt.data.filters import Cleaning, has_empty_side
 from mt.data.pairs import Checksums, PairSource
-from mt.data.processes import map_blocks
+from mt.data.processes import map_pairs
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
 from mt.files import make_cache_folder, name_errors, replace_file
@@ -265,9 +265,8 @@ def _encode_chunks(
     left_out = LeftOut(too_long=0, empty=0, total=0)
     removed = Counter[str]()
     remaining = cleaning.clean(pairs.pairs(), removed) if cleaning else iter(pairs.pairs())
-    texts = ((pair.source, pair.target) for pair in remaining)  # pickled faster than pairs
-    blocks = iter(lambda: list(islice(texts, CHUNK_PAIRS)), [])
-    for _, chunk in map_blocks(partial(_encode_block, tokenizer, max_tokens), blocks):
+    encode = partial(_encode_block, tokenizer, max_tokens)
+    for _, chunk in map_pairs(encode, remaining, CHUNK_PAIRS):
         left_out = left_out.plus(chunk.left_out)
         yield chunk
     if left_out.too_long + left_out.empty == left_out.total:

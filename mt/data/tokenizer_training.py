@@ -147,20 +147,17 @@ class TokenizerText:
     ) -> None:
         """Add cleaned pairs of a corpus of a mixture in the given languages."""
 
-        def normalize(pair: SentencePair) -> SentencePair:
+        def change(pair: SentencePair) -> SentencePair:
+            if not self._is_normal:
+                return pair
             return SentencePair(normalize_source(pair.source), normalize_target(pair.target))
 
         if selection := self._new_text:
-            pairs = [*map(normalize, pairs)] if self._is_normal else pairs
-            selected = (selection.select(pair, languages) for pair in pairs)
+            selected = (selection.select(change(pair), languages) for pair in pairs)
             pairs = [pair for pair in selected if pair.source or pair.target]
-        sample = self._samples.setdefault(
-            corpus if self._mixture else "", EvenSample(_SAMPLE_PAIRS)
-        )
-        if self._is_normal and not selection:  # normalizing all pairs is slow
-            sample.add(pairs, normalize)
-        else:
-            sample.add(pairs)
+        key = corpus if self._mixture else ""
+        # Only the sample is changed, because that of all pairs is slow.
+        self._samples.setdefault(key, EvenSample(_SAMPLE_PAIRS)).add(pairs, change)
 
     def leave_out(self, texts: set[int]) -> None:
         """Drop the pairs of which a normalized text has one of these hashes."""

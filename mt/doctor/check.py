@@ -312,8 +312,8 @@ def check_corpora(
     """Read every split of a config several times and return all warnings.
 
     Each corpus of a mixture is a split of its own. With a tokenizer, the report has its tokens per
-    word and the characters that it loses, on a sample. The training corpora may be a sample of so
-    many `pairs`, for which the advised cleaning is. Memory grows by about 110 bytes a pair.
+    word and the characters that it loses, on a sample. The cleaning is advised for `pairs`, more
+    than there are if the training corpora are a sample. Memory grows by about 110 bytes a pair.
     Raises DataError if a corpus cannot be read or is empty.
     """
     corpora = {corpus.key: corpus for corpus in open_training_corpora(data)}

@@ -125,7 +125,7 @@ class Score:
 
     @property
     def ranks(self) -> bool:
-        """Return True if the score is no chance: of BLEU, if enough 4-grams match."""
+        """True if the score can rank translations; a BLEU needs enough matching 4-grams."""
         return self.value > 0 and (self.matches is None or self.matches >= _RANKED_MATCHES)
 
     def as_text(self) -> str:
