@@ -19,6 +19,7 @@ from torch import Tensor
 from mt.config.loading import load_config
 from mt.training import checkpoint
 from mt.training.checkpoint import is_valid, save_tensors
+from mt.training.interruption import ONE_REQUEST_SECONDS
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import Trainer
 from tests.factories import Program, train_with
@@ -107,15 +108,18 @@ def test_second_signal_while_saving_exits_at_once_and_keeps_the_run_valid(
         save_tensors(tensors, path)
         if RunFolder(run).checkpoints.updates():
             (run / "saving").touch()
-            time.sleep(60)
+            for _ in range(600):  # a signal just before a sleep is handled after it
+                time.sleep(0.1)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_tensors", save_slowly)
         with training(tiny_recipe, run, *settings) as process:
             wait_for(run / "saving")
             os.kill(process.process.pid or 0, signal.SIGTERM)
-            process.process.join(0.3)
-            assert process.process.is_alive()
+            while "stopping after this update" not in log_of(run).read_text():
+                process.process.join(0.01)
+                assert process.process.is_alive()
+            process.process.join(2 * ONE_REQUEST_SECONDS)
             os.kill(process.process.pid or 0, signal.SIGINT)
             process.process.join(10)
             assert process.process.exitcode == 130
