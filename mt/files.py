@@ -279,6 +279,11 @@ def require_regular_file(path: Path) -> Path:
     return path
 
 
+def default_run(config: Path) -> Path:
+    """Return the default run folder of a config."""
+    return Path("runs") / config.stem
+
+
 def require_run_file(run: Path, name: str) -> None:
     """Raise RunError, with runs nearby, unless the folder `run` has an entry of this name."""
     if os.path.lexists(run / name):
@@ -286,7 +291,11 @@ def require_run_file(run: Path, name: str) -> None:
     if run.is_dir():
         raise RunError(f"{run}: not a run folder, {name} is missing{name_runs(run, name)}")
     if run.exists():
-        raise RunError(f"{run}: is a file, a run folder was expected")
+        runs = [run.parent] if run.name == name and run.parent != Path() else []
+        runs = [folder for folder in (default_run(run), *runs) if os.path.lexists(folder / name)]
+        hint = f"; `mt train {run}` trains one" if run.suffix in {".yaml", ".yml"} else ""
+        hint = f"; did you mean `{runs[0]}`?" if runs else hint
+        raise RunError(f"{run}: is a file, a run folder was expected{hint}")
     siblings = run.parent.iterdir() if run.parent.is_dir() else ()
     near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
     raise RunError(f"{run}: no such run folder{near or name_runs(run.parent, name)}")

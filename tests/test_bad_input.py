@@ -136,7 +136,7 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
         ),
         ({}, f"{TRAIN} --set tokenizer.from=corpus", "corpus: no tokenizer is here"),
         ({}, "translate corpus", "...config.yaml"),
-        ({}, "translate tiny.yaml", "tiny.yaml: is a file, a run folder was expected"),
+        ({}, "translate tiny.yaml", "tiny.yaml: is a file, a run folder was expected;"),
         ({"run/model.safetensors": flip_a_byte}, "translate run", "run/model.safetensors: damaged"),
         (
             {"corpus/test.en": lambda _: b"<p>a</p>" + b"b" * (1 + LONGEST_LINE)},

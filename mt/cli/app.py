@@ -1,7 +1,11 @@
 """Command line of `mt`: commands, help panels and usage errors."""
 
+import re
+import shlex
+import sys
 from collections.abc import Callable
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +18,7 @@ from mt.cli.inspect import info, plan, plot
 from mt.cli.options import check_paths, print_help
 from mt.cli.train import average, init, reproduce, train
 from mt.cli.translate import score, serve, translate
-from mt.errors import UserError
+from mt.errors import UserError, listed
 
 app = typer.Typer(
     name="mt",
@@ -61,6 +65,24 @@ for panel, commands in PANELS.items():
             app.command(name, short_help=summary, rich_help_panel=panel)(check_paths(command))
 
 
+def _name_settings(context: typer.Context, option: str) -> str:
+    """Return the `--set` in place of an unknown option that is named like config keys, or ""."""
+    from mt.config.problems import ANY_NAME, all_places, sections_at
+    from mt.config.root import Config
+
+    places = {place.keys for place in all_places(Config) if not sections_at(Config, place.keys)}
+    dotted = sorted(".".join(keys) for keys in places if ANY_NAME not in keys)
+    forms = [known.metavar or "" for known in context.command.params if "--set" in known.opts]
+    prefixes = tuple(form.removesuffix("KEY=VALUE") for form in forms)  # `decoding.KEY=VALUE`
+    ends = {key: key.rpartition(".")[2] for key in dotted if key.startswith(prefixes)}
+    word = option.lstrip("-").replace("-", "_")
+    near = get_close_matches(word, ends.values(), n=1, cutoff=0.8)
+    value = re.search(rf" {re.escape(option)}[= ](?!--)(\S+)", " ".join(sys.argv))
+    text = value[1] if value else "VALUE"
+    settings = [f"--set {key}={text}" for key, end in ends.items() if end in near]
+    return f" Did you mean {listed(settings)}?" if settings else ""
+
+
 def run_command_line() -> int:
     """Run the command in `sys.argv` and return its exit status.
 
@@ -73,8 +95,13 @@ def run_command_line() -> int:
         # Typer validates choices with pydantic, which prefixes its messages.
         message = " ".join(error.format_message().split()).replace("Value error, ", "")
         message = message if message.endswith((".", "?")) else f"{message}."
-        context = getattr(error, "ctx", None)  # not every exception has one
+        context: Any = getattr(error, "ctx", None)  # not every exception has one
         usage = " ".join(context.get_usage().split()) if context else ""
+        if "unexpected extra" in message and "CONFIG" in usage:
+            words = sys.argv[len(context.command_path.split()) :]
+            message += f" `mt init {shlex.join(words)}` writes a config for a corpus."
+        if "No such option" in message:
+            message += _name_settings(context, getattr(error, "option_name", ""))
         raise UserError(f"{message} {usage}".strip()) from None
     except SystemExit as leaving:
         # Typer exits with status 1 on a closed pipe; `run_reporting_errors` has its own status.

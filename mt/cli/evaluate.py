@@ -75,7 +75,7 @@ def evaluate(
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     scoring = {"--metric": metric, "--bootstrap": bootstrap}
     is_run = target.is_dir() or not (references and target_language)
-    if is_run and target.is_file():
+    if is_run and target.is_file() and target.suffix != ".yaml":
         raise UserError(f"{target}: a file is scored with --references and --target-language")
     refused, by = (file_options, "a run") if is_run else (run_options, "a file")
     refuse_given(refused, f"cannot be combined with {by}; {_USAGE}")

@@ -20,8 +20,9 @@ from mt.cli.options import (
     decoding_only,
     load,
 )
-from mt.cli.train import ConfigFile, RunOption, default_run
+from mt.cli.train import ConfigFile, RunOption
 from mt.errors import UserError, install_hint
+from mt.files import default_run
 from mt.tables import align_columns, make_printable
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ DecodingOverrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        metavar="KEY=VALUE",
+        metavar="decoding.KEY=VALUE",
         help="Override a key of `decoding`, such as decoding.beam=4; repeatable.",
     ),
 ]
@@ -115,7 +115,7 @@ def _list_paths(value: object, metavar: str) -> Iterator[Path]:
             yield item
         elif isinstance(item, str) and re.search("FILE|CORPUS", metavar):
             yield Path(item)
-        elif isinstance(item, str) and metavar == "KEY=VALUE":
+        elif isinstance(item, str) and metavar.endswith("KEY=VALUE"):
             named = map(Path, re.split(r"[][, ]+", item.partition("=")[2]))
             yield from (path for path in named if path.is_file() or (path / CONFIG_FILE).is_file())
 

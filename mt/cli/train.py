@@ -11,6 +11,7 @@ import typer
 
 from mt.cli.options import Device, Overrides, RunArgument, load
 from mt.errors import UserError
+from mt.files import default_run
 from mt.runs import CONFIG_FILE
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
@@ -101,11 +102,6 @@ def train(
         commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
         for command in (*commands, f"serve {folder}{tag}"):
             typer.echo(f"  mt {command}")
-
-
-def default_run(config: Path) -> Path:
-    """Return the default run folder of a config."""
-    return Path("runs") / config.stem
 
 
 def reproduce(config: ConfigFile, run: RunOption = None) -> None:

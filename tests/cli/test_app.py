@@ -84,6 +84,12 @@ def test_shell_completion_lists_commands_and_options(words: str, completed: set[
         ("trian", "No such command 'trian'. Did you mean 'train'? Usage: mt [OPTIONS] COMMAND [AR"),
         ("--versoin", "No such option: --versoin (Possible options: --version). Usage: mt [OPT"),
         ("train", "Missing argument 'CONFIG|RUN'. Usage: mt train [OPTIONS] "),
+        ("train a.zh a.en", " `mt init a.zh a.en` writes a config for a corpus. Usage: mt train"),
+        ("translate --beam 3 r", "Did you mean `--set decoding.beam=3`? Usage: mt translate"),
+        ("train x --dropuot=0.3", "Did you mean `--set model.dropout=0.3`? Usage: mt train"),
+        ("train x --seed", "Did you mean `--set decoding.seed=VALUE`, `--set seed=VALUE`? Usage"),
+        ("translate r --dropout 3", "--dropout (Possible options: --report). Usage: mt translate"),
+        ("evaluate tiny.yaml", "was expected; `mt train tiny.yaml` trains one"),
         ("translate r --device gpu", "'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'."),
         ("train tiny.yaml --set model.nrom=x", "--set model.nrom: unknown; did you mean `model."),
         ("translate r --set beam=4", "only keys of `decoding` can be set here; did you mean `dec"),
@@ -98,6 +104,14 @@ def test_invalid_call_is_one_line_and_leaves_nothing(
 ) -> None:
     assert message in refused(*arguments.split())
     assert [*Path().iterdir()] == [recipe]
+
+
+def test_config_in_place_of_a_run_is_answered_with_its_run(refused: Refused, recipe: Path) -> None:
+    Path("runs/tiny").mkdir(parents=True)
+    config = Path("runs/tiny/config.yaml")
+    config.write_bytes(recipe.read_bytes())
+    for command, file in (("evaluate", recipe), ("translate", recipe), ("translate", config)):
+        assert refused(command, file).endswith("; did you mean `runs/tiny`?")
 
 
 READ = {

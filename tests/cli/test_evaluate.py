@@ -57,7 +57,7 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
         ("r --calibrate --metric ter", "--metric cannot be combined with --calibrate; score RUN"),
         ("h --target-language zh", "--target-language cannot be combined with a run; score RUN"),
         *(
-            (f"tiny.yaml {options}", "tiny.yaml: a file is scored with --references and --target-l")
+            (f"text {options}", "text: a file is scored with --references and --target-language")
             for options in ("", "--references r", "--target-language zh", "--split test")
         ),
     ],
@@ -65,4 +65,5 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
 def test_options_that_exclude_each_other_are_one_line(
     arguments: str, message: str, refused: Callable[..., str], recipe: Path
 ) -> None:
+    recipe.rename("text")
     assert refused("evaluate", *arguments.split()).startswith(message)
