@@ -1,13 +1,14 @@
 # `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
 # CORPUS: a corpus of docs/lab/records.md; BASE: a commit to compare with;
 # BIN: folder of another Python for `gpu` and `gpu-train`, which then install nothing;
-# TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
+# TORCH_INDEX: URL of a package index to install torch from; cpu: PyTorch's index of CPU builds.
 PYTHON ?= python3
 RECIPE ?= quickstart
 CORPUS ?= multi30k-en-de
 BASE ?= main
 MINUTES ?= 20
 TORCH_INDEX ?=
+INDEX := $(if $(filter cpu,$(TORCH_INDEX)),$(shell sed -n 's/^ARG TORCH_INDEX=//p' examples/container/Dockerfile),$(TORCH_INDEX))
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -17,7 +18,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 24
 
-setup: .venv/.dev ## install mt and the tools of developers into .venv (TORCH_INDEX=URL)
+setup: .venv/.dev ## install mt and the tools of developers into .venv (TORCH_INDEX=cpu)
 
 reproduce: .venv/.installed ## train a recipe, score it, compare with its expected score (RECIPE=quickstart)
 	$(BIN)/mt reproduce configs/$(RECIPE).yaml
@@ -65,10 +66,10 @@ test-slow: setup ## run the long tests: killed trainings, real corpora, memory
 	$(BIN)/pytest -m slow
 
 test-oldest: BIN := build/oldest/bin
-test-oldest: ## run the tests with the oldest versions that pyproject.toml allows (TORCH_INDEX=URL)
+test-oldest: ## run the tests with the oldest versions that pyproject.toml allows (TORCH_INDEX=cpu)
 	$(PYTHON) -m venv build/oldest
 	sed '/^requires = /d' pyproject.toml | grep -oE '"[a-z0-9.-]+(\[[a-z]+\])?>=[0-9.]+' | sed -E 's/"|\[.*\]//g; s/>=/==/' > build/oldest/floors.txt
-	$(if $(TORCH_INDEX),$(BIN)/pip install --index-url $(TORCH_INDEX) -c build/oldest/floors.txt torch)
+	$(if $(INDEX),$(BIN)/pip install --index-url $(INDEX) -c build/oldest/floors.txt torch)
 	$(BIN)/pip install --quiet -c build/oldest/floors.txt -e ".[dev]"
 	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile ci
 
@@ -82,9 +83,10 @@ format: setup ## format the code and apply the fixes of the linter
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-reference: setup ## write docs/cli.md and docs/config.schema.json from the code
+reference: setup ## write docs/cli.md, docs/keys.md and docs/config.schema.json from the code
 	$(BIN)/python -m typer mt.cli.app utils docs --name mt --title "Command line" --output docs/cli.md
 	$(BIN)/python -m mt.config.loading > docs/config.schema.json
+	PYTHONPATH=. $(BIN)/python docs/keys.py > docs/keys.md
 
 docs: setup ## build the documentation site in build/site
 	$(INSTALL) -e ".[docs]"
@@ -102,7 +104,7 @@ clean: ## remove .venv, caches and build output; runs stay
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("error: mt needs Python 3.11 or newer, $(PYTHON) is %d.%d; choose another one: make setup PYTHON=python3.12" % sys.version_info[:2])'
 	@$(PYTHON) -c 'import sys, venv, importlib.util as i; i.find_spec("ensurepip") or sys.exit("error: $(PYTHON) cannot make environments; on Debian and Ubuntu: sudo apt install python%d.%d-venv" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
-	$(if $(TORCH_INDEX),$(INSTALL) --no-deps --index-url $(TORCH_INDEX) torch)
+	$(if $(INDEX),$(INSTALL) --no-deps --index-url $(INDEX) torch)
 	$(INSTALL) -e ".[ja,plot]"
 	@touch $@
 

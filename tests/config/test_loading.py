@@ -199,6 +199,11 @@ def test_committed_schema_is_current() -> None:
     )
 
 
+def test_committed_page_of_keys_is_current() -> None:
+    printed = run_process(sys.executable, ROOT / "docs" / "keys.py", env={"PYTHONPATH": str(ROOT)})
+    assert (ROOT / "docs" / "keys.md").read_text(encoding="utf-8") == printed, "run: make reference"
+
+
 def test_schema_describes_every_key_and_rejects_others() -> None:
     schema = json.loads(json_schema())
     assert schema["required"] == ["data"]
