@@ -80,7 +80,10 @@ def train(
     run: RunOption = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a model, or resume a stopped run; docs/keys.md lists the config keys."""
+    """Train a model, or resume a stopped run.
+
+    docs/keys.md lists the config keys.
+    """
     began_at = time.perf_counter()  # the imports below take seconds
     if os.path.lexists(config / CONFIG_FILE):
         config, run = config / CONFIG_FILE, run or config
