@@ -134,7 +134,7 @@ def read_document(path: Path) -> Document:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         raise ConfigError(f"{place}: not valid YAML: {_reason(error)}") from None
     if not isinstance(document.values, dict):
-        raise ConfigError(f"{path}: the file has no keys; a config has lines such as `seed: 1`")
+        raise ConfigError(f"{path}: the file has no keys of a config; `mt init` writes one")
     return replace(document, origins={(): Origin(0, str(path)), **document.origins})
 
 

@@ -59,8 +59,8 @@ def test_byte_order_mark_and_carriage_returns_are_ignored(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"# nothing\n", "FILE: the file has no keys; a config has lines such as `seed: 1`"),
-        (b"- a\n", "FILE: the file has no keys; a config has lines such as `seed: 1`"),
+        (b"# nothing\n", "FILE: the file has no keys of a config; `mt init` writes one"),
+        (b"- a\n", "FILE: the file has no keys of a config; `mt init` writes one"),
         (b"seed: 1\ndata: [\n", "FILE:3: not valid YAML: "),
         (b"seed: 1\na: b: c\n", "FILE:2: not valid YAML: mapping values are not allowed here"),
         (b"seed: 1\n---\nseed: 2\n", "FILE:2: not valid YAML: but found another document"),
