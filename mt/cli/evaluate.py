@@ -154,10 +154,15 @@ def compare(
         ),
     ] = None,
     allow: Allow = None,
+    overrides: DecodingOverrides = None,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Compare systems: scores, significance, scores by length."""
+    """Compare systems: scores, significance, scores by length.
+
+    One run with --set is compared with itself: as it is, and with these settings.
+    """
+    decoding_only(overrides)
     from mt.evaluation.compare import CompareOptions
     from mt.evaluation.compare import compare as compare_systems
 
@@ -172,6 +177,7 @@ def compare(
         test,
         samples,
         device,
+        tuple(overrides or ()),
     )
     comparisons = compare_systems(systems or (), options)
     if as_json:

@@ -102,6 +102,7 @@ def train(
         ]
         tag = "".join(f" --set {shlex.quote(choice)}" for choice in choices)
         folder, split = shlex.quote(str(run)), next(iter(loaded.data.tests), "valid")
+        typer.echo("next: translate a file, score the model, open it in a browser")
         commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
         for command in (*commands, f"serve {folder}{tag}"):
             typer.echo(f"  mt {command}")

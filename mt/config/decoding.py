@@ -57,6 +57,12 @@ class DecodingConfig(TaggedSection):
     """Weights of a loaded run; `auto`: bf16 on a GPU that has it, else fp32, as for `mt score`."""
 
     @property
+    def search_label(self) -> str:
+        """Search as the labels of scores name it: `greedy`, `beam 5`, `sample`, with `mbr`."""
+        search = self.search if self.search in {"greedy", "sample"} else f"beam {self.beam}"
+        return f"{search}, mbr {self.mbr}" if self.mbr else search
+
+    @property
     def sentences_at_once(self) -> int:
         """`batch_size`, or a default that is fast for most searches."""
         return self.batch_size or 64

@@ -78,7 +78,9 @@ def provide_tokenizer(
             assert text is not None, "a new tokenizer is trained on a sample"
             names = [JOINT] if settings.vocabulary == "joint" else [SOURCE, TARGET]
             most = _CHARACTERS_A_TOKEN * settings.vocabulary_size * len(names)
-            models = {name: train_model(lines, settings) for name, lines in text.take(names, most)}
+            models = {
+                name: train_model(lines, settings, name) for name, lines in text.take(names, most)
+            }
         else:
             models = read_models(origin[1])
             for name, lines in text.take(models) if text else [(name, []) for name in models]:
@@ -251,7 +253,7 @@ def copied_layout(source: Path) -> Literal["joint", "separate"]:
     return "joint" if len(read_models(source)) == 1 else "separate"
 
 
-def train_model(lines: Iterable[str], config: TokenizerConfig) -> bytes:
+def train_model(lines: Iterable[str], config: TokenizerConfig, name: str = JOINT) -> bytes:
     """Return a serialized SentencePiece model trained on `lines`, which all are read.
 
     BPE: Sennrich et al. 2016; unigram: Kudo 2018. Unseen characters are spelled in bytes. If the
@@ -264,7 +266,8 @@ def train_model(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     vocabulary = Vocabulary.from_model(with_normal_form(learn(sample, config)))
     tokens = len(vocabulary)
     _logger.info(
-        "tokenizer: %s tokens learnt from %s lines in %.1f s",
+        "%s tokenizer: %s tokens learnt from %s lines in %.1f s",
+        name.removesuffix(".model"),
         *(f"{tokens:,}", f"{len(sample):,}", time.monotonic() - began),
     )
     if tokens < config.vocabulary_size:

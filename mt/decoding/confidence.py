@@ -45,6 +45,8 @@ class Calibration:
     """Difference of the chrF of a corpus and the mean of its lines, weighted by their length."""
     common: PositiveInt
     """Words in a row of its source that an untranslated sentence has, at least."""
+    label: str = ""
+    """Texts and search, as `mt.evaluation.scores.label_scores` names them."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the calibration as plain data."""
@@ -53,7 +55,7 @@ class Calibration:
     def as_text(self) -> str:
         """Return its quality in one line."""
         chrf = f"chrF of a line ± {self.deviation:.1f} ({self.signature})"
-        return f"confidence: {chrf}, learned from {self.pairs:,} pairs"
+        return f"confidence: {chrf}, learned from {self.label or f'{self.pairs:,} pairs'}"
 
     def expect(self, mean_log_prob: float) -> float:
         """Return the expected chrF of a line."""

@@ -5,7 +5,7 @@ Isotonic regression gives the expected chrF of a line by its mean log-probabilit
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mt.decoding.text_files import read_lines
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, load_for_split, translate_pairs
+from mt.evaluation.scores import label_scores
 from mt.files import require_file, write_json
 from mt.model.device import keep_freed_memory
 from mt.runs import CONFIDENCE_FILE, CONFIDENCE_FORMAT, CONFIG_FILE
@@ -126,7 +127,9 @@ def _calibrate_on(
     if len(pairs) < _FEWEST_PAIRS:
         raise UserError(f"{name} has {len(pairs)} pairs; a calibration needs {_FEWEST_PAIRS}")
     chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), most, _MOST_PAIRS)).astype(int)
+    label = label_scores(name, len(chosen), translator.decoding.search_label, total=len(pairs))
     calibration = calibrate(translator, [pairs[index] for index in chosen])
+    calibration = replace(calibration, label=label)
     write_json(folder / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})
     return calibration
 
@@ -140,6 +143,8 @@ class Projection:
     """Half of the 95 % interval."""
     signature: str
     sentences: int
+    label: str
+    """Text, lines and search of the projection, as `label_scores` returns them."""
     below: int
     """Lines that are less probable than all lines of the calibration."""
     lines: tuple[dict[str, Any], ...]
@@ -157,7 +162,7 @@ class Projection:
             shown = [clip(make_printable(text), _SHOWN_WIDTH) for text in texts]
             rows.append([str(number), f"{value:.0f}", *shown])
         head = f"projected chrF2 {self.projected_chrf:.0f} ± {self.half_width:.0f}"
-        head += f" ({self.signature}), {self.sentences:,} lines"
+        head += f" ({self.signature}), {self.label}"
         if self.below:
             head += f"\n{self.below:,} of them are less probable than all lines of the calibration"
         return f"{head}\n\n{align_columns(rows, right=[0, 1])}"
@@ -192,6 +197,7 @@ def project_run(
         1.96 * float(np.sqrt(variance)),
         calibration.signature,
         len(lines),
+        label_scores(str(sources), len(lines), translator.decoding.search_label),
         sum(
             confidence.mean_log_prob(line.alternatives[0].parts) < calibration.curve[1][0]
             for line in lines

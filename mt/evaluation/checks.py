@@ -34,6 +34,8 @@ _SAMPLE = 200
 _MOST = 0.5
 _HARDLY = 0.2
 _TOKENS = 0.01
+_RELATED = 1.05
+"""Times the chrF with references of other lines that translations have with their own."""
 _LEAST_COST = 0.1
 """BLEU that a difference in form costs before it is noted."""
 
@@ -160,9 +162,17 @@ class TextChecks:
                 (hypotheses.name, texts[number].name), (sides[0], sides[number]), language
             )
         ]
+        score = partial(evaluate, target_language=language, tokenizer=self._tokenizer)
+        half = shortest // 2
+        if half >= _SAMPLE // 4:
+            moved = [[*lines[half:], *lines[:half]] for lines in sides[1:]]
+            own, chance = (score(sides[0], lines).chrf.value for lines in (sides[1:], moved))
+            if own < _RELATED * chance:
+                message = "note: %s: chrF2 is %.1f, and %.1f with the references of other lines; "
+                message += "are these the references of this text?"
+                _logger.warning(message, references[0].name, own, chance)
         if not differences:
             return
-        score = partial(evaluate, target_language=language, tokenizer=self._tokenizer)
         before = score(sides[0], sides[1:]).bleu.value
         for difference in {item.feature: item for item in differences}.values():
             sides = difference.equalize(sides)

@@ -33,13 +33,11 @@ from mt.evaluation.scores import (
 )
 from mt.files import require_file, resolved
 from mt.languages import written_without_spaces
-from mt.runs import EVALUATIONS_FOLDER, check_finished, is_exported
+from mt.runs import check_finished, is_exported
 from mt.tables import align_columns, make_printable
 
 LETTERS = string.ascii_uppercase
 """Names of the systems in a table."""
-MIN_SENTENCES = 30
-"""Size below which the scores of a slice are in parentheses."""
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
 
 Outcome = Literal["baseline", "better", "worse", "no significant difference"]
@@ -61,6 +59,8 @@ class CompareOptions:
     samples: int | None = None
     """Number of samples; None for the default in `SAMPLES`."""
     device: str = "auto"
+    overrides: tuple[str, ...] = ()
+    """Settings of the second system, if one run is compared with itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Comparison:
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return tables of the systems, the scores and the slices."""
+        """Return tables of the systems and the scores; `as_record` has those by length."""
         letters = LETTERS[: len(self.systems)]
         systems = [
             f"{letter}  {make_printable(name)}{'  (baseline)' if letter == 'A' else ''}"
@@ -148,18 +148,10 @@ class Comparison:
         ]
         if tests > 2:
             notes.append(f"with {tests} tests, some are by chance; to be sure, divide by {tests}")
-
-        slices = [["length", "sentences", "metric", *letters]]
-        for part in self.slices:
-            form = "{:.2f}" if part.sentences >= MIN_SENTENCES else "({:.2f})"
-            slices.append([part.name, str(part.sentences), "BLEU", *map(form.format, part.bleu)])
-            slices.append(["", "", "chrF2", *map(form.format, part.chrf)])
         parts = [
             "\n".join(systems),
             align_columns(rows, right=(2, 4, 5)),
             "\n".join([*notes, *signatures]),
-            align_columns(slices, right=(1, *range(3, len(slices[0])))),
-            f"length of the first reference; (n): below {MIN_SENTENCES} sentences",
         ]
         return "\n\n".join(parts)
 
@@ -167,17 +159,20 @@ class Comparison:
 def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -> list[Comparison]:
     """Compare runs, exports or files of translations with the first of them, on each split.
 
-    Each run or export translates the test set, and keeps the result as `mt evaluate` does. An
-    imported run translates the split of the first run that has corpora. All checks come before
-    translation.
+    Each run or export translates the test set, and keeps the result as `mt evaluate` does, unless
+    it is kept already. One run is compared with itself with `options.overrides`. An imported run
+    translates the split of the first run that has corpora. All checks come before translation.
 
     Raises UserError, naming the first difference, if the test sets differ; DataError and RunError
     as `evaluate_run` does.
     """
-    if not 2 <= len(paths) <= len(LETTERS):
-        raise UserError(f"name 2 to {len(LETTERS)} runs, exported models or files to compare")
+    one_run = "`mt compare RUN --set KEY=VALUE` compares two settings of one run"
+    is_one_run = bool(options.overrides) and len(paths) == 1 and not paths[0].is_file()
+    least, most = 1 if is_one_run else 2, len(LETTERS)
+    if not least <= len(paths) <= most or (options.overrides and not is_one_run):
+        raise UserError(f"name 2 to {most} runs, exported models or files; {one_run}")
     if len(set(map(resolved, paths))) < len(paths):
-        raise UserError("a system is named twice; it does not compare with itself")
+        raise UserError(f"a system is named twice, and does not compare with itself; {one_run}")
     check_metrics(options.metrics)
     checks = TextChecks(options.allow)
     folders = [path for path in paths if path.is_dir()]
@@ -186,7 +181,7 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
             require_file(path)
         elif not is_exported(path):
             check_finished(path)
-    job = EvaluationJob(allow=options.allow)
+    job = EvaluationJob(allow=options.allow, reuses=True)
     if folders:
         corpora = (read_config(folder).data for folder in folders)
         job = replace(job, data=next((data for data in corpora if data.has_corpora), None))
@@ -214,13 +209,21 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
             if path in files:
                 systems.append(files[path])
                 continue
-            split = sets[path].name
-            scored = evaluate_run(path, split=split, device=options.device, job=job)
-            lines = tuple(LineReader(path / EVALUATIONS_FOLDER / f"{split}.hypotheses.txt"))
-            forced = scored.bleu.signature.partition("|forced:")[2].partition("|")[0]
-            systems.append(System(str(path), lines, forced))
+            for overrides in ((), options.overrides)[: 1 + is_one_run]:
+                systems.append(translate(path, sets[path].name, overrides, options.device, job))
         comparisons.append(compare_systems(test_set, systems, options))
     return comparisons
+
+
+def translate(
+    run: Path, split: str, overrides: Sequence[str], device: str, job: EvaluationJob
+) -> System:
+    """Return the translations of a run, which `evaluate_run` keeps, with these settings."""
+    scored = evaluate_run(run, split=split, overrides=overrides, device=device, job=job)
+    lines = tuple(LineReader(Path(scored.inputs[0]["path"])))
+    forced = scored.bleu.signature.partition("|forced:")[2].partition("|")[0]
+    search = scored.label.partition(" pairs, ")[2]
+    return System(", ".join([str(run), search, *overrides]), lines, forced)
 
 
 def read_common_sets(

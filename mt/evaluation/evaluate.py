@@ -1,5 +1,6 @@
 """Evaluation of a run on a split, and of files of translations."""
 
+import hashlib
 import logging
 import re
 import time
@@ -15,6 +16,7 @@ from mt import __version__
 from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
+from mt.data.corpus_files import LineReader
 from mt.data.glossary import read_terms
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
@@ -29,7 +31,13 @@ from mt.evaluation.run_info import (
     update_card,
     weights_sha256,
 )
-from mt.evaluation.scores import Evaluation, check_metrics, evaluate, measure_off_target
+from mt.evaluation.scores import (
+    Evaluation,
+    check_metrics,
+    evaluate,
+    label_scores,
+    measure_off_target,
+)
 from mt.files import hash_file, read_json, require_regular_file, resolved, write_json, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
@@ -70,6 +78,8 @@ class EvaluationJob:
     """Corpora for an imported run, whose config has none."""
     glossary: Path | None = None
     """File with terms to use; their share in the translations is counted."""
+    reuses: bool = False
+    """Take the translations of an earlier evaluation of the same model, texts and settings."""
 
     def make_checks(self) -> TextChecks:
         """Return the checks of the texts; raise UserError for an unknown metric or reason."""
@@ -117,10 +127,11 @@ def evaluate_run(
     """Translate a split with the final model of a run or with an export, and score it.
 
     Writes evaluations/SPLIT.json, the scores with the hashes of texts and model, and
-    evaluations/SPLIT.*.txt, the texts, into the run folder, and updates its model card. Without
-    `split`, the split is `test` or the only test split; with `job.texts`, `split` names the given
-    test set. A run that has not finished is scored with its best checkpoint; the signatures say so,
-    and there is no SPLIT.json.
+    evaluations/SPLIT.*.txt, the texts, into the run folder, and updates its model card. With other
+    settings than those of the run, the files have the name of `name_evaluation`. Without `split`,
+    the split is `test` or the only test split; with `job.texts`, `split` names the given test set.
+    A run that has not finished is scored with its best checkpoint; the signatures say so, and there
+    is no SPLIT.json.
 
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """
@@ -130,25 +141,41 @@ def evaluate_run(
     config, split, translator = load_for_split(run, split, overrides, device, job)
     test_set = read_evaluation_set(config, split, checks, job.texts)
     sources, references = test_set.sources.lines, test_set.references
+    decoding, name = translator.decoding, name_evaluation(run, split, config, overrides, job)
     # Before translation, so that a missing permission does not waste it.
     folder = run / EVALUATIONS_FOLDER
     folder.mkdir(exist_ok=True)
-    files = {
-        side: folder / f"{split}.{side}.txt" for side in ("hypotheses", "sources", "references")
-    }
-    inputs = [("hypotheses", files["hypotheses"])]
+    written = folder / f"{name}.hypotheses.txt"
+    inputs = [("hypotheses", written)]
     if job.texts:
         inputs.append(("sources", job.texts.sources))
         inputs += [("references", path) for path in job.texts.references]
     else:
-        _write_lines(files["sources"], sources)
-        _write_lines(files["references"], references[0].lines)
-        inputs += [(side, files[side]) for side in ("sources", "references")]
+        for side, lines in (("sources", sources), ("references", references[0].lines)):
+            inputs.append((side, folder / f"{split}.{side}.txt"))
+            _write_lines(inputs[-1][1], lines)
+    models = [run, *decoding.ensemble]
+    if decoding.quantization != "none" and not is_exported(run):
+        models.append(export_folder(run, decoding.quantization))
+    for model in models:  # these files have the hashes of weights and tokenizer
+        inputs.append(("model", model / (EXPORT_FILE if is_exported(model) else MODEL_FILE)))
+        inputs.append(("config", model / CONFIG_FILE))
+    inputs += [("glossary", job.glossary)] if job.glossary else []
+    origin = {"decoding": decoding.model_dump(mode="json"), "mt": __version__}
+    path, is_kept = folder / f"{name}.json", False
+    if job.reuses and not terms and path.is_file():
+        same = {**origin, "inputs": list(hash_inputs(inputs))}
+        is_kept = same.items() <= read_json(path, dict[str, Any]).items()
 
     translator.use_terms(terms)
     started_at = time.perf_counter()
-    translations = translate_pairs(translator, [SentencePair(line, "") for line in sources])
-    texts = [translation.text for translation in translations]
+    translations: tuple[Translation, ...] = ()
+    if is_kept:
+        _logger.info("%s: the kept translations are compared, of the same model and texts", path)
+        texts = list(LineReader(written))
+    else:
+        translations = translate_pairs(translator, [SentencePair(line, "") for line in sources])
+        texts = [translation.text for translation in translations]
     evaluation = evaluate(
         texts,
         [text.lines for text in references],
@@ -157,6 +184,7 @@ def evaluate_run(
         metrics=job.metrics,
         resamples=job.resamples,
     )
+    evaluation = replace(evaluation, label=label_scores(name, len(texts), decoding.search_label))
     seconds = time.perf_counter() - started_at
     noted = [line for line in translations if line.notes]
     for line in noted[:_MAX_LOGGED_LINES]:
@@ -164,7 +192,7 @@ def evaluate_run(
     if len(noted) > _MAX_LOGGED_LINES:
         more = len(noted) - _MAX_LOGGED_LINES
         _logger.warning("and %d more such lines of %d", more, len(translations))
-    hypotheses = _write_lines(files["hypotheses"], texts)
+    hypotheses = _write_lines(written, texts)
     checks.check_made(hypotheses, references, language=test_set.target_language)
     if config.data.is_multilingual:
         try:
@@ -182,27 +210,42 @@ def evaluate_run(
     if not finished:
         return evaluation.marked("model", "checkpoint")
 
-    decoding = translator.decoding
-    models = [run, *decoding.ensemble]
-    if decoding.quantization != "none" and not is_exported(run):
-        models.append(export_folder(run, decoding.quantization))
-    for model in models:  # these files have the hashes of weights and tokenizer
-        inputs.append(("model", model / (EXPORT_FILE if is_exported(model) else MODEL_FILE)))
-        inputs.append(("config", model / CONFIG_FILE))
-    inputs += [("glossary", job.glossary)] if job.glossary else []
-    card = render_card(run)
     evaluation = replace(evaluation, inputs=hash_inputs(inputs))
+    if is_kept:
+        return evaluation
+    card = render_card(run)
     record = {
         "split": split,
         **evaluation.as_record(),
         "seconds": seconds,
         "weights": weights_sha256(run),
-        "decoding": decoding.model_dump(mode="json"),
-        "mt": __version__,
+        **origin,
     }
-    write_json(folder / f"{split}.json", record)
+    write_json(path, record)
     update_card(run, card)
     return evaluation
+
+
+def name_evaluation(
+    run: Path, split: str, config: Config, overrides: Sequence[str], job: EvaluationJob
+) -> str:
+    """Return the name of an evaluation's files: the split, and settings that the run has not.
+
+    `test.search=greedy`; characters that a file system may refuse or take for others become `-`,
+    and a hash then keeps the names apart.
+    """
+    tags = config.tag_overrides(split)
+    own, changed = (
+        load_config(run / CONFIG_FILE, overrides=[*tags, *more]).decoding.model_dump(mode="json")
+        for more in ((), overrides)
+    )
+    settings = {key: value for key, value in changed.items() if value != own[key]}
+    settings |= {"glossary": str(job.glossary)} if job.glossary else {}
+    text = ",".join(f"{key}={'null' if x is None else x}" for key, x in settings.items())
+    if not re.fullmatch(r"[a-z0-9_.,=-]{0,60}", text):
+        safe = re.sub(r"[^a-z0-9_.,=-]+", "-", text.lower())[:50]
+        text = f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{split}.{text}" if text else split
 
 
 def translate_pairs(
@@ -264,8 +307,8 @@ def with_texts(
         raise UserError(f"split `{name}` is already in the config of the run; {another}")
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: a name has only letters, digits, `-` and `_`")
-    score = run / EVALUATIONS_FOLDER / f"{name}.json"
-    if score.exists():
+    folder = run / EVALUATIONS_FOLDER
+    for score in sorted(folder.glob(f"{name}.*json")):
         try:
             inputs = read_json(score, dict[str, Any])["inputs"]
             sides = {"sources", "references"}
@@ -274,9 +317,8 @@ def with_texts(
             texts_scored = []
         if texts_scored != [hash_file(file) for file in files]:
             raise UserError(f"{score}: is the score of other texts; {another}")
-    output = resolved(score.with_name(f"{name}.hypotheses.txt"))
-    for path in files:
-        if output == resolved(path):
+    for path in map(resolved, files):
+        if path.parent == resolved(folder) and path.name.startswith(f"{name}."):
             raise UserError(f"{path}: the translations would replace this file; {another}")
     direction = chosen_direction(data, decoding.tag, decoding.target_tag)
     source = TextSource(
@@ -330,7 +372,9 @@ def evaluate_files(
     )
     inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
     inputs += [("sources", sources)] if sources else []
-    return replace(scores.marked("forced", checks.forced), inputs=hash_inputs(inputs))
+    label = label_scores(f"{hypotheses} against {', '.join(map(str, references))}", len(lines), "")
+    scores = replace(scores, label=label, inputs=hash_inputs(inputs))
+    return scores.marked("forced", checks.forced)
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> ScoredText:

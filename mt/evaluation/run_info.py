@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from mt.config import Config, DataConfig, ModelConfig
+from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
 from mt.config.data import HeldOutSource, tags_as_text, trained_directions, trained_tags
 from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE
@@ -122,7 +122,8 @@ def read_info(run: Path) -> dict[str, Any]:
 
     `corpora` and `tokenizer` have the hashes of the training, `model` and `export` those of the
     weights; `model` is None if training has not finished. A score in `scores` is `current` if it
-    belongs to the weights in the folder, and its `overrides` differ from the config.
+    belongs to the weights in the folder, and its `overrides` differ from the config. `experiments`
+    has those with other settings than the run's.
 
     Raises RunError, naming the file, if the tokenizer or the weights do not match their recorded
     hashes, and if a record cannot be read.
@@ -189,13 +190,16 @@ def read_info(run: Path) -> dict[str, Any]:
         }
 
     scores: dict[str, Any] = {}
+    experiments: dict[str, Any] = {}
     defaults = config.decoding.model_dump(mode="json")
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
         score = read_json(path, dict[str, Any])
         try:
             settings = score["decoding"].items()
-            scores[score["split"]] = {
+            is_own = path.stem == score["split"]
+            (scores if is_own else experiments)[path.stem] = {
                 "sentences": int(score["sentences"]),
+                "search": DecodingConfig.model_construct(**score["decoding"]).search_label,
                 "BLEU": f"{score['bleu']['score']:.2f} ({score['bleu']['signature']})",
                 "chrF2": f"{score['chrf']['score']:.2f} ({score['chrf']['signature']})",
                 "overrides": [f"{key}={x}" for key, x in settings if defaults.get(key) != x],
@@ -219,6 +223,7 @@ def read_info(run: Path) -> dict[str, Any]:
         "model": model,
         "export": asdict(exported) if exported else None,
         "scores": scores,
+        "experiments": experiments,
         "environment": environment,
         "config": config.model_dump(mode="json", by_alias=True),
     }

@@ -80,6 +80,8 @@ Resampling = Literal["bootstrap", "randomization"]
 LEVELS: dict[Resampling, float] = {"bootstrap": 0.025, "randomization": 0.05}
 """p-value from which a difference may be chance: sacreBLEU's bootstrap counts one tail only."""
 SAMPLES: dict[Resampling, int] = {"bootstrap": 1000, "randomization": 10_000}
+ONE_ERROR = 0.16
+"""p-value, of one tail, of a difference as large as its standard error."""
 LEAST_DIFFERING = 6
 """Sentences that must differ; an exact test of fewer never reaches a level of 5 %."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
@@ -140,6 +142,12 @@ class Score:
         return {**record, "interval": asdict(self.interval)} if self.interval else record
 
 
+def label_scores(texts: str, count: int, search: str, *, total: int = 0) -> str:
+    """Return the texts and the search that scores are of: `valid, 200 of 1,014 pairs, greedy`."""
+    pairs = f"{count:,} of {total:,} pairs" if count < total else f"{count:,} pairs"
+    return ", ".join(filter(None, [texts, pairs, search]))
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Scores of one set of translations."""
@@ -148,6 +156,8 @@ class Evaluation:
     chrf: Score
     sentences: int
     target_language: str
+    label: str = ""
+    """Texts and search, as `label_scores` returns them."""
     inputs: tuple[dict[str, str], ...] = ()
     """Role, path and SHA-256 of each scored file, and of the records of the model."""
     off_target: dict[str, Any] | None = None
@@ -157,18 +167,17 @@ class Evaluation:
     """Number of terms of a glossary: `used`, of these `placed`, and `missed`."""
 
     def as_text(self) -> str:
-        """Return an aligned table: metric, score with two decimals, signature."""
+        """Return the label and an aligned table: metric, score with two decimals, signature."""
         head = ["metric", "score", "signature"]
         rows = [[score.name, f"{score.value:.2f}", score.signature] for score in self.scores()]
         if self.bleu.interval:
             head.insert(2, "95 % interval")
             for row, score in zip(rows, self.scores(), strict=True):
                 row.insert(2, score.interval.as_text() if score.interval else "")
-        count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
+        lines = [self.label, align_columns([head, *rows], right=[1])]
         if self.bleu.lengths:
             ratio, penalty = self.bleu.lengths
-            count += f", length ratio {ratio:.3f}, brevity penalty {penalty:.3f}"
-        lines = [align_columns([head, *rows], right=[1]), count]
+            lines.append(f"length ratio {ratio:.3f}, brevity penalty {penalty:.3f}")
         if self.off_target:
             language, made, right, identifier = self.off_target.values()
             lines.append(
@@ -181,11 +190,12 @@ class Evaluation:
             lines.append(
                 f"terms: {used} of {total} are in the translations, {placed} of them placed"
             )
-        return "\n".join(lines)
+        return "\n".join(filter(None, lines))
 
     def as_record(self) -> dict[str, Any]:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""
         record: dict[str, Any] = {
+            "label": self.label,
             **{
                 score.name.lower().replace("chrf2", "chrf"): score.as_record()
                 for score in self.scores()
@@ -383,16 +393,14 @@ def is_better_than_chance(
     other: Sequence[str],
     references: Sequence[Sequence[str]],
     *,
-    comparisons: int = 1,
+    level: float = LEVELS["bootstrap"],
 ) -> bool:
     """Return True if the first of two systems has a higher score by more than chance.
 
-    The level of the paired bootstrap is divided by the number of `comparisons`, but at least one
-    sample decides.
+    `level` is the highest p-value of the paired bootstrap, which counts one tail.
     """
     samples = 2 * SAMPLES["bootstrap"]
     _, _, (baseline, result) = paired_test(metric, [other, one], references, samples=samples)
-    level = max(LEVELS["bootstrap"] / comparisons, 1 / (samples + 1))
     return (
         result.score > baseline.score
         and (result.p_value or 0.0) <= level

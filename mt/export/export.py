@@ -33,7 +33,7 @@ from mt.decoding.load import (
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
-from mt.evaluation.scores import Evaluation, evaluate
+from mt.evaluation.scores import Evaluation, evaluate, label_scores
 from mt.export.m2m100 import import_m2m100, write_m2m100
 from mt.export.marian import import_marian, write_marian
 from mt.files import (
@@ -115,6 +115,8 @@ class Parity:
     """Comparison of the translations of a run and its export."""
 
     origin: str
+    label: str
+    """Lines and search, as `label_scores` returns them."""
     sentences: int
     identical: int
     run: ModelResult
@@ -150,7 +152,7 @@ class Parity:
 
     def as_text(self) -> str:
         """Return a table of both models, the share of identical lines, and the worst lines."""
-        rows: list[tuple[str, ...]] = [("", "BLEU", "chrF2", "sentences/s")]
+        rows: list[tuple[str, ...]] = [(self.label, "BLEU", "chrF2", "sentences/s")]
         for name, result in (("run", self.run), ("export", self.export)):
             scores = ["-" if s is None else f"{s:.2f}" for s in (result.bleu, result.chrf)]
             rows.append((name, *scores, f"{self.sentences / result.seconds:.1f}"))
@@ -275,6 +277,7 @@ class Proof:
         ]
         return Parity(
             self.origin,
+            label_scores(self.origin, len(self.lines), export.decoding.search_label),
             len(self.lines),
             len(self.lines) - len(different),
             run=run_result,

@@ -95,8 +95,7 @@ class SplitResult:
             result = "pass" if self.passed else "FAIL"
         bleu, chrf = f"{self.evaluation.bleu.value:.2f}", f"{self.evaluation.chrf.value:.2f}"
         nearest = f"{self.nearest.value:.2f}" if self.nearest else "-"
-        sentences = str(self.evaluation.sentences)
-        return self.split, expected, bleu, result, nearest, chrf, sentences
+        return self.evaluation.label, expected, bleu, result, nearest, chrf
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +138,8 @@ def judge_results(results: Sequence[SplitResult]) -> Verdict:
 
     Published scores do not affect whether it passes.
     """
-    head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2", "sentences")
-    table = align_columns([head, *(result.cells() for result in results)], right=[2, 4, 5, 6])
+    head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2")
+    table = align_columns([head, *(result.cells() for result in results)], right=[2, 4, 5])
     splits: dict[tuple[str, str], list[str]] = {}
     for result in results:
         bleu, chrf = result.evaluation.bleu, result.evaluation.chrf

@@ -54,6 +54,8 @@ class TrainingData:
     """Stores of the single corpora that `store` joins, by corpus key."""
     mixture: Mixture
     valid: tuple[SentencePair, ...]
+    split_pairs: Mapping[str, int]
+    """Pairs of `valid` and the test splits, by key."""
     valid_examples: tuple[Example, ...]
     source_language: str
     target_tokens_per_update: int
@@ -118,7 +120,7 @@ class TrainingData:
             **{key: len(store) for key, store in self.parts.items()},
             "too_long": self.store.left_out.too_long,
             "empty": self.store.left_out.empty,
-            "valid": len(self.valid),
+            **self.split_pairs,
         }
 
     @property
@@ -221,7 +223,7 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         tokenizer,
         corpora=read.training,
         sums=read.checksums,
-        valid=read.splits["valid"].pairs,
+        splits=read.splits,
     )
     folder.record_prepared(
         tokenizer.fingerprint, {key: store.left_out.removed for key, store in data.parts.items()}
@@ -238,7 +240,7 @@ def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
     sums = {key: folder.checksums(key) for key in config.data.train_corpora()}
     opened = open_training_corpora(config.data)
     corpora = [corpus.pinned(sums[corpus.key]) for corpus in opened]
-    return _open_data(config, tokenizer, corpora=corpora, sums=sums, valid=())
+    return _open_data(config, tokenizer, corpora=corpora, sums=sums, splits={})
 
 
 def _open_data(
@@ -247,7 +249,7 @@ def _open_data(
     *,
     corpora: Sequence[OpenedCorpus],
     sums: Mapping[str, Checksums],
-    valid: tuple[SentencePair, ...],
+    splits: Mapping[str, SplitPairs],
 ) -> TrainingData:
     """Open the stores of all training corpora, encoding the pairs that are not in the cache.
 
@@ -272,6 +274,7 @@ def _open_data(
             f"`data.train`: the weights take none of the {sum(sizes):,} pairs in the first epoch; "
             "raise them"
         )
+    valid = splits["valid"].pairs if splits else ()
     tagged = tokenizer.tagged(**config.split_tags("valid"))
     encoded = zip(
         tagged.encode_source([pair.source for pair in valid]),
@@ -301,6 +304,7 @@ def _open_data(
         parts=parts,
         mixture=mixture,
         valid=valid,
+        split_pairs={split.key: len(split.pairs) for split in splits.values()},
         valid_examples=examples,
         source_language=config.data.source_language,
         target_tokens_per_update=config.training.target_tokens_per_update,

@@ -13,7 +13,7 @@ from mt.config.training import LORA_SCALE
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
-from mt.evaluation.scores import why_unable_to_rank
+from mt.evaluation.scores import ONE_ERROR, why_unable_to_rank
 from mt.files import open_aside, put_in_place, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
@@ -32,7 +32,7 @@ from mt.training.progress import Progress
 from mt.training.run_folder import RunFolder, ends_of, peak_memory_mib
 from mt.training.setup import build_learner, new_model, resolve_for_device
 from mt.training.state import Ranked, TrainState
-from mt.training.validation import Validation, Validator
+from mt.training.validation import METRIC_NAMES, Validation, Validator
 
 _MAX_GREEDY_COST = 0.2
 """BLEU that greedy search may cost, rounded to two decimals, to become the search of a run."""
@@ -64,7 +64,7 @@ def write_final_model(
             validations[update] = validator.run(training.validation_pairs)
         return validations[update]
 
-    single = _choose_single(validator, training, state, validated, progress)
+    single, reason = _choose_single(validator, training, state, validated)
     averaged = [single.update]
     if training.average == "best":
         averaged = sorted(ranked.update for ranked in state.best)
@@ -75,22 +75,16 @@ def write_final_model(
     if averaged != [single.update]:
         mean = validator.run(training.validation_pairs)
         if mean.ranked(state.update, training.best_metric).rank > single.rank:
-            progress.print_line(
-                f"the mean of updates {averaged} is worse ({mean.as_text(signatures=False)}) than "
-                f"update {single.update} alone, which becomes the final model"
-            )
+            reason = f"the mean of updates {averaged} is worse ({mean.as_text(signatures=False)})"
             averaged = [single.update]
             _load_mean(folder, model, averaged)
         else:
-            validation = mean
+            validation, reason = mean, f"at least as good as update {single.update:,} alone"
+    name = f"the mean of updates {averaged}" if averaged[1:] else f"that of update {averaged[0]:,}"
+    progress.print_line(f"the final model is {name}: {reason}")
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
-    if most < len(data.valid):
-        progress.print_line(
-            f"`training.budget` allows to score the final model on {most:,} of {len(data.valid):,} "
-            "pairs; `mt evaluate RUN --split valid` takes all"
-        )
     progress.record(
         "final",
         averaged_updates=averaged,
@@ -111,28 +105,26 @@ def _choose_single(
     training: TrainingConfig,
     state: TrainState,
     validated: Callable[[int], Validation],
-    progress: Progress,
-) -> Ranked:
-    """Return the best checkpoint.
+) -> tuple[Ranked, str]:
+    """Return the best checkpoint, and the reason for it.
 
-    After a schedule that ends at 0, it is the last one unless the best is better by more than
-    chance: of many similar checkpoints, one has the highest score by chance.
+    After a schedule that ends at 0, it is the last one unless the best is better by more than the
+    standard error of the difference: of similar checkpoints, one has the highest score by chance.
     """
     best, last, metric = state.best[0], state.last[-1], training.best_metric
+    name = METRIC_NAMES[metric]
     is_at_zero = training.schedule in {"linear", "cosine"} and last == training.decay_updates
     if best.update == last or not is_at_zero:
-        return best
-    others = -(-last // training.validate_every) - 1
+        return best, f"the best of all validations ({best.as_text(name)})"
     one, other = validated(best.update), validated(last)
-    chosen, verdict = other.ranked(last, metric), "not better"
-    if validator.is_clearly_better(one, other, metric, comparisons=max(others, 1)):
+    final = other.ranked(last, metric)
+    chosen, verdict = final, "not better"
+    if validator.is_clearly_better(one, other, metric, level=ONE_ERROR):
         chosen, verdict = best, "better"
-    progress.print_line(
-        f"update {best.update:,} ({one.as_text(signatures=False)}) is {verdict} by more than "
-        f"chance than the last, {last:,} ({other.as_text(signatures=False)}): {chosen.update:,} "
-        "is kept"
+    return chosen, (
+        f"the best, {best.as_text(name)}, is {verdict} than the last, {final.as_text(name)}, by "
+        f"more than the standard error of the difference ({one.evaluation.label})"
     )
-    return chosen
 
 
 def _choose_search(
@@ -159,7 +151,10 @@ def _choose_search(
         values = {name: each.evaluation.bleu.value for name, each in scores.items()}
         cost = round(values["beam"] - values["greedy"], 2)
         search = "greedy" if cost <= _MAX_GREEDY_COST else "beam"
-        reason = f"greedy search costs {cost:z.2f} BLEU, {values['beam']:.2f} by beam search"
+        reason = ", ".join(
+            f"{each.evaluation.label}: BLEU {each.evaluation.bleu.value:.2f}"
+            for each in scores.values()
+        )
     progress.print_line(f"`decoding.search: {search}`: {reason}")
     progress.record("search", search=search, **values)
     chosen = config.changed(decoding=config.decoding.changed(search=search))

@@ -84,8 +84,9 @@ _MOST_REFERENCES = 2000
 """References from which the ranking metric is chosen, at most."""
 _FEWEST_LETTERS = 2
 """Mean length of references from which chrF ranks checkpoints."""
-_FEWEST_VALIDATED = 50
-"""Minimum number of pairs for a meaningful BLEU."""
+_FEWEST_VALIDATED, _LEAST_VALIDATED = 200, 50
+"""Pairs of a validation at least: for a BLEU that ranks checkpoints, and where
+`_FEWEST_VALIDATIONS` of those take too much of the time."""
 
 
 @dataclass(frozen=True)
@@ -436,7 +437,8 @@ def _plan_validations(
         least = _INTERVAL if updates is None else min(_INTERVAL, updates // _FEWEST_VALIDATIONS)
         every = max(expected // _VALIDATIONS, least, 1)
     if training.is_open("validation_pairs"):
-        count = max(int(affordable * every), _FEWEST_VALIDATED)
+        fewest = min(_FEWEST_VALIDATED, int(affordable * expected / _FEWEST_VALIDATIONS))
+        count = max(int(affordable * every), fewest, _LEAST_VALIDATED)
     count = min(count, timing.pairs)
     if training.is_open("validate_every"):
         every = max(every, math.ceil(count / affordable))

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from shutil import get_terminal_size
 
 from mt.config import Config
 from mt.errors import DivergedError
@@ -160,6 +159,8 @@ class Trainer:
             warn_of_low_memory(self.learner.model, config.model, config.training, self.data)
         self.progress = open_progress(start, config.training, self.folder, self.data, self.world)
         self.validator = Validator.build(config, self.learner, self.data, self.folder.metrics)
+        if self.world.is_main:
+            self.progress.print_line(self.validator.describe(self.training.validation_pairs))
         self.fitter = BatchFitter(
             self.learner,
             self.data,
@@ -326,7 +327,7 @@ class Trainer:
             ", ".join(validation.statistics.faults()),
         ]
         progress.print_line("; ".join(filter(None, clauses)))
-        progress.print_line(validation.sample.as_text(get_terminal_size((100, 24)).columns))
+        progress.print_line(validation.sample)
         progress.record(
             "validation",
             update=state.update,

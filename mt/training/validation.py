@@ -4,9 +4,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from shutil import get_terminal_size
 
 import numpy as np
 import torch
@@ -26,17 +27,17 @@ from mt.evaluation.evaluate import translate_pairs
 from mt.evaluation.run_info import read_events
 from mt.evaluation.scores import (
     LEAST_DIFFERING,
-    LEVELS,
     SAMPLES,
     Evaluation,
     choose_metrics,
     choose_tokenizer,
     evaluate,
     is_better_than_chance,
+    label_scores,
 )
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
-from mt.tables import align_columns, clip, make_printable
+from mt.tables import clip, make_printable
 from mt.training.data import TrainingData, example_lengths
 from mt.training.state import Ranked
 from mt.training.step import Learner, TrainingPass
@@ -85,6 +86,19 @@ class Validator:
             config.training.max_tokens_per_batch,
         )
 
+    def label(self, count: int | None = None) -> str:
+        """Return the label of the scores on so many pairs; None is all."""
+        total = len(self.data.valid)
+        used = min(count or total, total)
+        return label_scores("valid", used, self.decoding.search_label, total=total)
+
+    def describe(self, count: int | None) -> str:
+        """Return lines with the extent of a validation, and the pair that it prints."""
+        pairs = spread(self.data.valid, count)
+        pair = pairs[typical_pair(pairs)]
+        sample = sample_lines(source=pair.source, reference=pair.target)
+        return f"validations: {self.label(count)}; each prints its translation of\n{sample}"
+
     def run(self, count: int | None = None) -> "Validation":
         """Compute the loss on the validation pairs, translate their sources and score the result.
 
@@ -116,23 +130,23 @@ class Validator:
 
         texts = [translation.text for translation in translations]
         evaluation = score(texts, [pair.target for pair in pairs])
+        evaluation = replace(evaluation, label=self.label(count))
         statistics = translation_statistics(
             pairs,
             translations,
             target_language=language,
             bleu=lambda texts, references: score(texts, references).bleu.value,
         )
-        middle = typical_pair(pairs)
-        sample = Sample(pairs[middle].source, pairs[middle].target, translations[middle].text)
+        sample = sample_lines(translation=texts[typical_pair(pairs)])
         return Validation(mean_loss(losses), evaluation, statistics, sample, tuple(texts), losses)
 
     def is_clearly_better(
-        self, one: "Validation", other: "Validation", metric: Metric, *, comparisons: int
+        self, one: "Validation", other: "Validation", metric: Metric, *, level: float
     ) -> bool:
         """Return True if the first of two validations is better by more than chance.
 
         Sentences are resampled for BLEU, or for chrF where BLEU does not rank, and batches for the
-        loss. The first may be the best of several that are compared with the other.
+        loss. `level` is the highest p-value of one tail.
         """
         if metric == "loss":
             losses, other_losses = np.array(one.losses), np.array(other.losses)
@@ -140,7 +154,7 @@ class Validator:
             drawn = np.random.default_rng(1).integers(len(losses), size=size)
             sums, other_sums = losses[drawn].sum(axis=1), other_losses[drawn].sum(axis=1)
             wins = sums[:, 0] / sums[:, 1] < other_sums[:, 0] / other_sums[:, 1]
-            is_significant = wins.mean() > 1 - LEVELS["bootstrap"] / comparisons
+            is_significant = wins.mean() > 1 - level
             return len(losses) >= LEAST_DIFFERING and bool(is_significant)
         bleu, chrf = choose_metrics(self.direction.target, self.bleu_tokenizer)
         return is_better_than_chance(
@@ -148,7 +162,7 @@ class Validator:
             one.texts,
             other.texts,
             [[pair.target for pair in spread(self.data.valid, len(one.texts))]],
-            comparisons=comparisons,
+            level=level,
         )
 
 
@@ -218,18 +232,11 @@ def validation_losses(
     return losses
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Validation pair with its translation."""
-
-    source: str
-    reference: str
-    translation: str
-
-    def as_text(self, width: int) -> str:
-        """Return three indented lines of at most `width` cells."""
-        rows = [(f"  {name}", make_printable(text)) for name, text in asdict(self).items()]
-        return "\n".join(clip(line, width) for line in align_columns(rows).split("\n"))
+def sample_lines(**texts: str) -> str:
+    """Return an indented line for each text, with its name, as wide as the terminal at most."""
+    width = get_terminal_size((100, 24)).columns
+    rows = [f"  {name:<11}  {make_printable(text)}" for name, text in texts.items()]
+    return "\n".join(clip(row, width) for row in rows)
 
 
 METRIC_NAMES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2", "loss": "loss"}
@@ -242,7 +249,8 @@ class Validation:
     loss: float
     evaluation: Evaluation
     statistics: "TranslationStatistics"
-    sample: Sample
+    sample: str
+    """Translation of the typical pair, in a line."""
     texts: tuple[str, ...] = ()
     """Translations."""
     losses: Sequence[tuple[float, float]] = ()
@@ -258,18 +266,19 @@ class Validation:
         return Ranked(update, scores[metric], self.loss, chrf)
 
     def as_text(self, *, signatures: bool = True) -> str:
-        """Return loss and scores in one line."""
-        scores = (self.evaluation.bleu, self.evaluation.chrf)
-        shown = [
-            score.as_text() if signatures else f"{score.name} {score.value:.2f}" for score in scores
-        ]
-        perplexity = f"perplexity {math.exp(min(self.loss, 50.0)):.2f}"
-        return ", ".join([f"loss {self.loss:.3f}", perplexity, *shown])
+        """Return the label, loss and scores in one line, without signatures in a shorter form."""
+        label, scores = self.evaluation.label, (self.evaluation.bleu, self.evaluation.chrf)
+        shown = [f"{score.name} {score.value:.2f}" for score in scores]
+        if signatures:
+            shown = [f"perplexity {math.exp(min(self.loss, 50.0)):.2f}"]
+            shown += [score.as_text() for score in scores]
+        return f"{label}: " + ", ".join([f"loss {self.loss:.3f}", *shown])
 
     def as_record(self) -> dict[str, object]:
         """Return the fields of the journal."""
         bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
         return {
+            "label": self.evaluation.label,
             "loss": self.loss,
             "bleu": bleu.value,
             "bleu_signature": bleu.signature,
@@ -307,14 +316,14 @@ class TranslationStatistics:
     def faults(self) -> Iterator[str]:
         """Yield the statistics that a good model does not have, in words."""
         if not _LENGTH_RATIOS[0] <= self.length_ratio <= _LENGTH_RATIOS[1]:
-            yield f"length ratio {self.length_ratio:.2f}"
+            yield f"translations are {self.length_ratio:.2f} times as long as the references"
         if self.copied > _FAULTY_SHARE:
-            yield f"copied {self.copied:.0%}"
+            yield f"{self.copied:.0%} are copies of their source"
         if self.repeated > _FAULTY_SHARE:
-            yield f"repeated {self.repeated:.0%}"
+            yield f"{self.repeated:.0%} repeat themselves"
         if self.same_beginning > self.same_beginning_of_references + _MORE_SAME_BEGINNINGS:
-            references = f"references {self.same_beginning_of_references:.0%}"
-            yield f"same first word {self.same_beginning:.0%} ({references})"
+            references = f"references: {self.same_beginning_of_references:.0%}"
+            yield f"{self.same_beginning:.0%} begin with the same word ({references})"
 
 
 def translation_statistics(

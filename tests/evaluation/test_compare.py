@@ -144,7 +144,7 @@ def test_slices_are_by_length_in_words_or_characters() -> None:
     assert [part.name for part in parts] == names
 
 
-def test_text_has_scores_with_intervals_p_values_and_slices() -> None:
+def test_text_has_scores_with_intervals_and_p_values() -> None:
     interval = ConfidenceInterval(30.0, 1.0)
     comparison = Comparison(
         ("runs/<base>", "runs/better"),
@@ -163,7 +163,7 @@ def test_text_has_scores_with_intervals_p_values_and_slices() -> None:
             Slice("over 50 words", 29, (77.0, 99.0), (1.0, 2.0)),
         ),
     )
-    systems, table, notes, slices, _ = comparison.as_text().split("\n\n")
+    systems, table, notes = comparison.as_text().split("\n\n")
     assert systems.splitlines() == [
         "A  runs/<base>  (baseline)",
         "B  runs/better",
@@ -172,7 +172,6 @@ def test_text_has_scores_with_intervals_p_values_and_slices() -> None:
     better = ["BLEU", "B", "32.50", "30.00", "±", "1.00", "+2.50", "0.0020", "better"]
     assert table.splitlines()[2].split() == better
     assert notes.splitlines()[1:] == ["BLEU: sig", "BLEU: sig|forced:13a"]
-    assert slices.splitlines()[3].split()[3:] == ["29", "BLEU", "(77.00)", "(99.00)"]
 
 
 WriteLines = Callable[[str, Sequence[str]], Path]
@@ -194,7 +193,7 @@ def test_runs_and_files_are_compared_on_each_split(
     file = write_lines("a.txt", ["one two"] * 6)
     options = CompareOptions(samples=100, device="cpu", allow=("lowercased",))
     (comparison,) = compare([run, file], options)
-    assert (comparison.systems, comparison.sentences) == ((str(run), str(file)), 6)
+    assert (comparison.systems, comparison.sentences) == ((f"{run}, beam 2", str(file)), 6)
     bleu = evaluate_run(run, device="cpu").bleu
     assert comparison.scores[0][0].value == bleu.value
     other = Path(shutil.copytree(run, tmp_path / "other"))
@@ -208,6 +207,29 @@ def test_runs_and_files_are_compared_on_each_split(
     assert both[1].scores[0][0].signature.endswith("|text:lower-cased")
     with pytest.raises(UserError):
         compare([run, file], replace(options, splits=("test", "valid")))
+
+
+def test_settings_of_one_run_are_compared_with_kept_translations(run: Path, tmp_path: Path) -> None:
+    options = CompareOptions(
+        samples=100, device="cpu", allow=("lowercased",), overrides=("decoding.search=greedy",)
+    )
+    first = compare([run], options)
+    assert first[0].systems == (f"{run}, beam 2", f"{run}, greedy, decoding.search=greedy")
+    records = [run / "evaluations" / f"test{name}.json" for name in ("", ".search=greedy")]
+    contents = [record.read_bytes() for record in records]  # with the seconds of translation
+    assert compare([run], options) == first
+    assert [record.read_bytes() for record in records] == contents
+    (run / "evaluations" / "test.hypotheses.txt").write_text("changed\n" * 6)
+    assert compare([run], options) == first
+    assert [
+        record.read_bytes() == content for record, content in zip(records, contents, strict=True)
+    ] == [
+        False,
+        True,
+    ]
+    for paths in ([run, tmp_path], [run / "config.yaml"]):
+        with pytest.raises(UserError, match="--set"):
+            compare(paths, options)
 
 
 def test_runs_with_different_test_sets_are_errors_before_translation(

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,10 +10,16 @@ import pytest
 import sacrebleu
 
 from mt.config import Config, DecodingConfig
-from mt.config.loading import dump_config
+from mt.config.loading import dump_config, load_config
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, RunError, UserError
-from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_files, evaluate_run
+from mt.evaluation.evaluate import (
+    EvaluationJob,
+    GivenTexts,
+    evaluate_files,
+    evaluate_run,
+    name_evaluation,
+)
 from mt.evaluation.scores import Score
 from mt.files import hash_file
 
@@ -143,9 +150,11 @@ def run(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_run_keeps_its_scores_and_translations(run: Path, right: Path) -> None:
     scores = evaluate_run(run, overrides=["decoding.beam=3"], device="cpu")
     assert scores.bleu.value == sacrebleu.corpus_bleu(MADE, [RIGHT]).score
-    hypotheses = run / "evaluations" / "test.hypotheses.txt"
+    assert scores.label == "test.beam=3, 3 pairs, beam 3"
+    hypotheses = run / "evaluations" / "test.beam=3.hypotheses.txt"
     assert hypotheses.read_bytes().decode().split("\n") == [*MADE, ""]
-    record = json.loads((run / "evaluations" / "test.json").read_text(encoding="utf-8"))
+    written = (run / "evaluations" / "test.beam=3.json").read_bytes()
+    record = json.loads(written)
     assert record["bleu"] == scores.bleu.as_record()
     assert record["bleu"]["brevity_penalty"] == 1.0
     assert (record["split"], record["sentences"]) == ("test", 3)
@@ -154,7 +163,7 @@ def test_run_keeps_its_scores_and_translations(run: Path, right: Path) -> None:
     inputs = {item["role"]: item for item in record["inputs"]}
     paths = [inputs.pop(name) for name in ("hypotheses", "sources", "references")]
     assert [Path(item["path"]).name for item in paths] == [
-        f"test.{name}.txt" for name in ("hypotheses", "sources", "references")
+        f"test.{name}.txt" for name in ("beam=3.hypotheses", "sources", "references")
     ]
     assert {role: Path(item["path"]).name for role, item in inputs.items()} == {
         "model": "model.json",
@@ -165,11 +174,28 @@ def test_run_keeps_its_scores_and_translations(run: Path, right: Path) -> None:
         kept = (hypotheses.with_name(f"test.{side}.txt")).read_text(encoding="utf-8")
         assert kept == "".join(f"{line}\n" for line in (SOURCES if side == "sources" else RIGHT))
     names = sorted(path.name for path in hypotheses.parent.iterdir())
-    texts = ["test.hypotheses.txt", "test.json", "test.references.txt", "test.sources.txt"]
-    assert names == texts
+    of_beam = ["test.beam=3.hypotheses.txt", "test.beam=3.json"]
+    assert names == [*of_beam, "test.references.txt", "test.sources.txt"]
     assert evaluate_run(run, device="cpu").bleu == scores.bleu
+    assert (run / "evaluations" / "test.json").is_file()
+    assert (run / "evaluations" / "test.beam=3.json").read_bytes() == written
     again = evaluate_files(hypotheses, [right], target_language="en")
     assert (again.bleu, again.chrf) == (scores.bleu, scores.chrf)
+
+
+def test_names_of_evaluations_are_safe_and_differ(run: Path) -> None:
+    config = load_config(run / "config.yaml")
+    paths = [f"['/models/{name}']" for name in ("A", "a", "a/B?", 99 * "a", 100 * "a")]
+    names = [
+        name_evaluation(run, "test", config, [f"decoding.ensemble={path}"], EvaluationJob())
+        for path in paths
+    ]
+    assert len({name.casefold() for name in names}) == len(names)
+    assert all(re.fullmatch(r"test\.ensemble=[a-z0-9_.,=-]{1,60}", name) for name in names)
+    both = ["decoding.search=greedy", "decoding.repair=off", "decoding.beam=5"]
+    for overrides in (both, both[::-1]):
+        name = name_evaluation(run, "test", config, overrides, EvaluationJob())
+        assert name == "test.search=greedy,repair=off"
 
 
 @pytest.fixture

@@ -30,11 +30,13 @@ def test_training_writes_a_card_of_the_folder(finished_run: Path) -> None:
 
 
 def test_card_has_the_scores_of_the_current_weights(run: Path) -> None:
-    scores = evaluate_run(run, overrides=["decoding.beam=1"], device="cpu")
+    scores = evaluate_run(run, device="cpu")
+    evaluate_run(run, overrides=["decoding.beam=1"], device="cpu")
     table = rows((run / "README.md").read_text(encoding="utf-8"))
     signature = scores.bleu.signature.replace("|", "\\|")
     assert table["scores test BLEU"] == f"{scores.bleu.value:.2f} ({signature})"
-    assert table["scores test overrides"] == "beam=1"
+    assert table["scores test search"] == "beam 2"
+    assert read_info(run)["experiments"]["test.beam=1"]["overrides"] == ["beam=1"]
     # Scores of other weights belong to another model.
     record = json.loads((run / "evaluations" / "test.json").read_text())
     (run / "evaluations" / "test.json").write_text(json.dumps({**record, "weights": "5a"}))

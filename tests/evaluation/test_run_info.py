@@ -41,13 +41,13 @@ def test_finished_run_is_described(finished_run: Path, tiny_corpus: Path) -> Non
     assert model["sha256"] == read.record.sha256
     assert (model["updates"], info["updates"]) == (40, 40)
     assert model["longest_source"] == read.longest_source
-    assert model["validation"].startswith("loss ")
+    assert model["validation"].startswith("valid, 7 pairs, greedy: loss ")
     assert (tokenizer["algorithm"], tokenizer["vocabulary"]) == ("bpe", "joint")
     assert tokenizer["source_size"] == tokenizer["target_size"] == read.tokenizer.source_size
     assert tokenizer["fingerprint"] == read.tokenizer.fingerprint
     assert "torch" in info["environment"]["packages"]
     assert info["environment"]["started_at"].startswith("20")
-    assert [corpus["pairs"] for corpus in info["corpora"].values()] == [60, 7, None]
+    assert [corpus["pairs"] for corpus in info["corpora"].values()] == [60, 7, 6]
     for corpus, split in zip(info["corpora"].values(), ("train", "valid", "test"), strict=True):
         sides = [tiny_corpus / f"{split}.{language}" for language in ("en", "de")]
         sums = [hashlib.sha256(side.read_bytes()).hexdigest() for side in sides]
@@ -61,6 +61,7 @@ def test_scores_have_overrides_and_are_current_for_their_weights(run: Path) -> N
     assert read_info(run)["scores"] == {
         "a": {
             "sentences": 5,
+            "search": "beam 2",
             "BLEU": "31.50 (nrefs:1|tok:13a)",
             "chrF2": "55.25 (nrefs:1|nc:6)",
             "overrides": [],
@@ -68,6 +69,7 @@ def test_scores_have_overrides_and_are_current_for_their_weights(run: Path) -> N
         },
         "b": {
             "sentences": 5,
+            "search": "greedy",
             "BLEU": "31.50 (nrefs:1|tok:13a)",
             "chrF2": "55.25 (nrefs:1|nc:6)",
             "overrides": ["search=greedy"],

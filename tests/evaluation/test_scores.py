@@ -15,6 +15,7 @@ from sacrebleu.tokenizers import tokenizer_spm
 
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import (
+    ONE_ERROR,
     choose_tokenizer,
     evaluate,
     is_better_than_chance,
@@ -244,11 +245,11 @@ def test_better_by_more_than_chance() -> None:
     assert is_better_than_chance(metric, system(0.9), system(0.3), [right])
     assert not is_better_than_chance(metric, system(0.3), system(0.9), [right])
     close = [(system(0.65), system(0.5)) for _ in range(8)]
-    once, of_many = (
-        sum(is_better_than_chance(metric, *pair, [right], comparisons=n) for pair in close)
-        for n in (1, 50)
+    some, all_of_them = (
+        sum(is_better_than_chance(metric, *pair, [right], level=level) for pair in close)
+        for level in (0.001, ONE_ERROR)
     )
-    assert once > of_many
+    assert some < all_of_them
     for count, is_better in ((5, False), (6, True)):
         poor = ["nothing"] * count + right[count:]
         assert is_better_than_chance(metric, right, poor, [right]) == is_better

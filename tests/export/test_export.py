@@ -198,7 +198,7 @@ def test_the_limits_of_parity(
 ) -> None:
     run = ModelResult(None if bleu is None else 30.0, 50.0, 1.0)
     export = ModelResult(bleu, chrf, 1.0)
-    parity = Parity("x", 1000, identical, run=run, export=export, signature="", worst=())
+    parity = Parity("x", "x", 1000, identical, run=run, export=export, signature="", worst=())
     assert (parity.why_not_kept(ExportOptions(quantization)) is None) == is_kept
 
 

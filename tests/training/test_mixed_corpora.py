@@ -175,11 +175,13 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
     assert f"BLEU {scored.bleu.value:.2f} " in validated
     evaluate_run(run, split="test")
     recorded = [
-        json.loads((run / f"evaluations/{name}.json").read_text()) for name in ("valid", "test")
+        json.loads((run / f"evaluations/{name}.json").read_text())
+        for name in ("valid.search=greedy,repair=off", "test")
     ]
     assert [each["decoding"]["tag"] for each in recorded] == ["<2de>", "<bt>"]
     evaluate_run(run, split="test", overrides=["decoding.tag=null"])
-    assert json.loads((run / "evaluations/test.json").read_text())["decoding"]["tag"] is None
+    untagged = json.loads((run / "evaluations/test.tag=null.json").read_text())
+    assert untagged["decoding"]["tag"] is None
     with pytest.raises(UserError):
         export_run(run, tmp_path / "marian", ExportOptions(), export_huggingface)
     pytest.importorskip("ctranslate2")

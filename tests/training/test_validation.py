@@ -14,7 +14,6 @@ from mt.decoding.engine import Hypothesis, TranslatedPart, length_limit
 from mt.decoding.translator import RankedTranslation, Translation
 from mt.evaluation.scores import Evaluation, Score
 from mt.training.validation import (
-    Sample,
     TranslationStatistics,
     Validation,
     translation_statistics,
@@ -129,5 +128,5 @@ def test_warnings_of_a_validation(
 ) -> None:
     scores = Score("BLEU", bleu, ""), Score("chrF", chrf, "")
     found = TranslationStatistics(1.0, copied, 0.0, 0.1, 0.1, ())
-    validation = Validation(loss, Evaluation(*scores, sentences, "de"), found, Sample("", "", ""))
+    validation = Validation(loss, Evaluation(*scores, sentences, "de"), found, "")
     assert [kind for kind, _ in validation_warnings(validation, EXAMPLES)] == kinds
