@@ -437,8 +437,10 @@ def _plan_validations(
         least = _INTERVAL if updates is None else min(_INTERVAL, updates // _FEWEST_VALIDATIONS)
         every = max(expected // _VALIDATIONS, least, 1)
     if training.is_open("validation_pairs"):
-        fewest = min(_FEWEST_VALIDATED, int(affordable * expected / _FEWEST_VALIDATIONS))
-        count = max(int(affordable * every), fewest, _LEAST_VALIDATED)
+        count = max(int(affordable * every), _LEAST_VALIDATED)
+        if training.is_open("validate_every"):  # fewer validations, on more pairs
+            most = int(affordable * expected / _FEWEST_VALIDATIONS)
+            count = max(count, min(_FEWEST_VALIDATED, most))
     count = min(count, timing.pairs)
     if training.is_open("validate_every"):
         every = max(every, math.ceil(count / affordable))

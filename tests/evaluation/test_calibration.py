@@ -184,7 +184,7 @@ def test_projected_score_weighs_lines_by_their_length(calibrated_run: Path, tmp_
     assert record["half_width"] > 0
     head, _, table = projection.as_text().partition("\n\n")
     assert head.startswith(f"projected chrF2 {record['projected_chrf']:.0f} ± ")
-    assert head.endswith(", 16 lines")
+    assert head.endswith(", 16 pairs, beam 2")
     assert record["below"] == 0
     assert table.splitlines()[0].split() == [
         *("line", "confidence", "status", "source", "translation")

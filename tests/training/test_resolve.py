@@ -305,7 +305,7 @@ def test_alignment_is_guided_in_the_first_half_unless_something_excludes_it(
     [
         ([], 0.0, 1, 7, 7),
         ([], 60.0, 1, 7, 7),
-        ([], 0.0, 100, 50, 150),  # of 700
+        ([], 0.0, 100, 64, 192),  # of 700: four validations
         (["validation_pairs=70"], 30.0, 100, 70, 210),
         (["validate_every=10"], 0.0, 1, 7, 7),
         (["validate_every=10", "validation_pairs=20"], 30.0, 20, 20, 60),
