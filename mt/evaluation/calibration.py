@@ -127,8 +127,8 @@ def _calibrate_on(
     if len(pairs) < _FEWEST_PAIRS:
         raise UserError(f"{name} has {len(pairs)} pairs; a calibration needs {_FEWEST_PAIRS}")
     chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), most, _MOST_PAIRS)).astype(int)
-    label = label_scores(name, len(chosen), translator.decoding.search_label, total=len(pairs))
     calibration = calibrate(translator, [pairs[index] for index in chosen])
+    label = label_scores(name, len(chosen), translator.decoding.search_label, total=len(pairs))
     calibration = replace(calibration, label=label)
     write_json(folder / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})
     return calibration
@@ -144,7 +144,6 @@ class Projection:
     signature: str
     sentences: int
     label: str
-    """Text, lines and search of the projection, as `label_scores` returns them."""
     below: int
     """Lines that are less probable than all lines of the calibration."""
     lines: tuple[dict[str, Any], ...]

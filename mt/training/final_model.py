@@ -117,8 +117,8 @@ def _choose_single(
     if best.update == last or not is_at_zero:
         return best, f"the best of all validations ({best.as_text(name)})"
     one, other = validated(best.update), validated(last)
-    final = other.ranked(last, metric)
-    chosen, verdict = final, "not better"
+    final = chosen = other.ranked(last, metric)
+    verdict = "not better"
     if validator.is_clearly_better(one, other, metric, level=ONE_ERROR):
         chosen, verdict = best, "better"
     return chosen, (
@@ -151,10 +151,9 @@ def _choose_search(
         values = {name: each.evaluation.bleu.value for name, each in scores.items()}
         cost = round(values["beam"] - values["greedy"], 2)
         search = "greedy" if cost <= _MAX_GREEDY_COST else "beam"
-        reason = ", ".join(
-            f"{each.evaluation.label}: BLEU {each.evaluation.bleu.value:.2f}"
-            for each in scores.values()
-        )
+        labels = [each.evaluation.label for each in scores.values()]
+        texts = [f"{label}: BLEU {x:.2f}" for label, x in zip(labels, values.values(), strict=True)]
+        reason = "; ".join(texts)
     progress.print_line(f"`decoding.search: {search}`: {reason}")
     progress.record("search", search=search, **values)
     chosen = config.changed(decoding=config.decoding.changed(search=search))

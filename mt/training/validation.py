@@ -86,18 +86,17 @@ class Validator:
             config.training.max_tokens_per_batch,
         )
 
-    def label(self, count: int | None = None) -> str:
-        """Return the label of the scores on so many pairs; None is all."""
-        total = len(self.data.valid)
-        used = min(count or total, total)
-        return label_scores("valid", used, self.decoding.search_label, total=total)
+    def label(self, pairs: int) -> str:
+        """Return the label of the scores on so many pairs."""
+        search, total = self.decoding.search_label, len(self.data.valid)
+        return label_scores("valid", pairs, search, total=total)
 
     def describe(self, count: int | None) -> str:
         """Return lines with the extent of a validation, and the pair that it prints."""
         pairs = spread(self.data.valid, count)
         pair = pairs[typical_pair(pairs)]
         sample = sample_lines(source=pair.source, reference=pair.target)
-        return f"validations: {self.label(count)}; each prints its translation of\n{sample}"
+        return f"validations: {self.label(len(pairs))}; each prints its translation of\n{sample}"
 
     def run(self, count: int | None = None) -> "Validation":
         """Compute the loss on the validation pairs, translate their sources and score the result.
@@ -130,7 +129,7 @@ class Validator:
 
         texts = [translation.text for translation in translations]
         evaluation = score(texts, [pair.target for pair in pairs])
-        evaluation = replace(evaluation, label=self.label(count))
+        evaluation = replace(evaluation, label=self.label(len(pairs)))
         statistics = translation_statistics(
             pairs,
             translations,
