@@ -269,6 +269,7 @@ class Proof:
     def compare(self, export: Translator, expected: SampleResult) -> Parity:
         """Translate the lines with an export, and compare with the result of the run."""
         of_run, run_result, signature = expected
+        search = self.run.config.decoding.changed(**self.search)
         of_export, export_result, _ = self.translate(export)
         different = [
             DifferentLine(source, one, other, self.evaluate([other], [one]).chrf.value)
@@ -277,7 +278,7 @@ class Proof:
         ]
         return Parity(
             self.origin,
-            label_scores(self.origin, len(self.lines), export.decoding.search_label),
+            label_scores(self.origin, len(self.lines), search.search_label),
             len(self.lines),
             len(self.lines) - len(different),
             run=run_result,

@@ -34,7 +34,7 @@ def test_an_export_translates_and_evaluates_like_its_run(
     assert translated[1].count("\n") == 3
     scores = [program("evaluate", path, "--split", "test", *greedy) for path in (alone, run)]
     assert scores[0][:2] == scores[1][:2]
-    record = json.loads((alone / "evaluations" / "test.json").read_text())
+    record = json.loads((alone / "evaluations" / "test.search=greedy.json").read_text())
     assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
     for name in ("config.json", "shared_vocabulary.json"):
         path = alone / name
