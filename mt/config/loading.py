@@ -46,6 +46,8 @@ _BESIDE_STORED = (JOURNAL_FILE, MODEL_FILE, EXPORT_FILE, TOKENIZER_FOLDER)
 """Names beside a config that `mt` has written."""
 _PRESET = ("model", "preset")
 """Key whose override replaces the section: otherwise the file's sizes would undo the preset."""
+_START = "training.init_from"
+"""Key whose override leaves the automatic keys of the file open."""
 _PATHS = {"source", "target", "path", "init_from", "from", "adapter", "ensemble"}
 """Keys with paths of files and folders."""
 _LOCATION = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
@@ -75,8 +77,30 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
     document = read_document(path)
     if path.name == CONFIG_FILE and _is_stored(path) and not as_recorded:
         document = replace(document, values=_with_found_paths(document.values, path.parent))
+    replaced = dict[str, Any]()
+    starts = [text for key, _, text in (o.partition("=") for o in overrides) if key == _START]
+    if starts and starts[-1] not in {"", "~", "null"}:
+        document, replaced = _without_automatic(document)
     document = reduce(_with_override, overrides, document)
-    return validate_document(Config, document, file=str(path))
+    config = validate_document(Config, document, file=str(path))
+    config.replaced.update(replaced)
+    return config
+
+
+def _without_automatic(document: Document) -> tuple[Document, dict[str, Any]]:
+    """Return a document without its model and its automatic keys, and their values by dotted key.
+
+    They were chosen for a new model; `--set training.init_from` continues the training of another.
+    """
+    values, removed = dict(document.values), dict[str, Any]()
+    for name in ("tokenizer", "model", "training"):
+        section: Any = Config.model_fields[name].annotation
+        if isinstance(keys := values.get(name), dict):
+            fields_here = section.model_fields if name == "model" else ()
+            chosen = {key for key in keys if key in fields_here or section.is_automatic(key)}
+            removed |= {f"{name}.{key}": keys[key] for key in keys if key in chosen}
+            values[name] = {key: keys[key] for key in keys if key not in chosen}
+    return replace(document, values=values), removed
 
 
 def _is_stored(config: Path) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from mt.config.base import Section
 from mt.config.data import (
@@ -47,6 +47,12 @@ class Config(Section):
     """Search for translations."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Scoring of translations."""
+    _replaced: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def replaced(self) -> dict[str, Any]:
+        """Values of the file, by dotted key, in place of which a continuation chooses its own."""
+        return self._replaced
 
     @model_validator(mode="before")
     @classmethod
@@ -85,6 +91,11 @@ class Config(Section):
         """True if the tokenizer has tokens that `training.init_from` may lack."""
         is_other = self.tokenizer.from_ not in {None, self.training.init_from}
         return bool(self.tokenizer.added_tokens or self.reserved_tags or is_other)
+
+    @property
+    def continues(self) -> bool:
+        """True if the training of a finished run continues, with all of its tokens."""
+        return self.training.init_from is not None and not self.learns_tokens
 
     @property
     def reserved_tags(self) -> tuple[str, ...]:

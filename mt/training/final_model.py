@@ -46,13 +46,14 @@ def write_final_model(
     state: TrainState,
     progress: Progress,
     validations: dict[int, Validation],
-) -> Validation:
+) -> str:
     """Write the mean of the checkpoints of `training.average`, or a single one if it is better.
 
     The single one is that of `_choose_single`. They are compared on the pairs that ranked the
     checkpoints (`training.validation_pairs`); the model that is written is validated on all.
-    `validations` has those of this process by update. Raises RunError where all checkpoints are
-    damaged.
+    `validations` has those of this process by update. Returns the scores, and before them, for a
+    run that continues another, a comparison with its start. Raises RunError where all checkpoints
+    are damaged.
     """
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
@@ -65,9 +66,13 @@ def write_final_model(
         return validations[update]
 
     single = _choose_single(validator, training, state, validated, progress)
+    has_start = any(ranked.update == 0 for ranked in state.best)
+    start, trained = None, None
+    if has_start:  # before the weights of the final model are loaded
+        start, trained = map(validated, (0, single.update or state.last[-1]))
     averaged = [single.update]
     if training.average == "best":
-        averaged = sorted(ranked.update for ranked in state.best)
+        averaged = sorted(ranked.update for ranked in state.best[: training.keep_best])
     elif training.average == "last":
         averaged = sorted(state.last)
     _load_mean(folder, model, averaged)
@@ -82,7 +87,11 @@ def write_final_model(
             averaged = [single.update]
             _load_mean(folder, model, averaged)
         else:
-            validation = mean
+            validation = trained = mean
+    outcome = ""
+    if start is not None and trained is not None:
+        outcome = _compare_with_start(validator, training, start, trained, is_kept=averaged == [0])
+        progress.print_line(outcome)
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
@@ -103,7 +112,34 @@ def write_final_model(
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
     _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
-    return validation
+    return "; ".join(filter(None, [outcome, score]))
+
+
+def _compare_with_start(
+    validator: Validator,
+    training: TrainingConfig,
+    start: Validation,
+    trained: Validation,
+    *,
+    is_kept: bool,
+) -> str:
+    """Return in words if a continued training has made a model better, with advice if not.
+
+    `is_kept` means that the final model is the start.
+    """
+    metric, run = training.best_metric, training.init_from
+    if validator.is_clearly_better(trained, start, metric, comparisons=1):
+        verdict, advice = "better than", ""
+    elif validator.is_clearly_better(start, trained, metric, comparisons=1):
+        verdict, advice = "worse than", "; try more pairs like those of `data.valid`, or a "
+        advice += f"`training.learning_rate` below {training.learning_rate}"
+    else:
+        verdict, advice = "up to chance as good as", "; more pairs or updates may help"
+    if is_kept:
+        advice += f"; the final model is that of {run}"
+    pairs = f"{trained.evaluation.sentences:,} of {len(validator.data.valid):,} validation pairs"
+    scores = " against ".join(one.as_text(signatures=False) for one in (trained, start))
+    return f"{verdict} {run} on {pairs} ({scores}){advice}"
 
 
 def _choose_single(

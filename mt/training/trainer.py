@@ -21,7 +21,13 @@ from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event
-from mt.training.resolve import choose_length, choose_settings, describe_settings, with_settings
+from mt.training.resolve import (
+    choose_length,
+    choose_settings,
+    describe_replaced,
+    describe_settings,
+    with_settings,
+)
 from mt.training.resources import join_measurements, measure_speed, warn_of_low_memory
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import (
@@ -109,6 +115,8 @@ def resolve_run(
     length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
     resolved = with_settings(sized, length)
     folder.write_config(resolved)
+    if replaced := describe_replaced(config, resolved):
+        _logger.info("as for a continued training: %s", replaced)
     return resolved, data, None
 
 
@@ -180,6 +188,8 @@ class Trainer:
         with self.progress:
             self.fit_batches()
             try:
+                if self.training.init_from is not None and self.state == TrainState():
+                    self.validate_and_save()  # the start is a candidate for the final model
                 self.run_updates()
                 if self.state.update != self.state.validated_update and not self.stop_requested():
                     self.validate_and_save()
@@ -319,6 +329,8 @@ class Trainer:
         ranked, standing = validation.ranked(state.update, metric), "new best"
         if state.best and state.best[0].rank < ranked.rank:
             standing = f"best: {state.best[0].as_text(METRIC_NAMES[metric])}"
+        elif not state.update:
+            standing = f"the start, {self.training.init_from}"
         clauses = [
             f"{progress.position(state)}: {validation.as_text(signatures=False)}",
             standing,
@@ -376,6 +388,6 @@ class Trainer:
                 self.state,
                 self.progress,
                 self.validations,
-            ).as_text()
+            )
         self.world.barrier()
         return result
