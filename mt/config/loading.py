@@ -5,6 +5,7 @@
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +43,7 @@ from mt.runs import (
 )
 
 S = TypeVar("S", bound=Section)
+_logger = logging.getLogger(__name__)
 _BESIDE_STORED = (JOURNAL_FILE, MODEL_FILE, EXPORT_FILE, TOKENIZER_FOLDER)
 """Names beside a config that `mt` has written."""
 _PRESET = ("model", "preset")
@@ -77,30 +79,31 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
     document = read_document(path)
     if path.name == CONFIG_FILE and _is_stored(path) and not as_recorded:
         document = replace(document, values=_with_found_paths(document.values, path.parent))
-    replaced = dict[str, Any]()
     starts = [text for key, _, text in (o.partition("=") for o in overrides) if key == _START]
     if starts and starts[-1] not in {"", "~", "null"}:
-        document, replaced = _without_automatic(document)
+        document = _without_automatic(document, str(path))
     document = reduce(_with_override, overrides, document)
-    config = validate_document(Config, document, file=str(path))
-    config.replaced.update(replaced)
-    return config
+    return validate_document(Config, document, file=str(path))
 
 
-def _without_automatic(document: Document) -> tuple[Document, dict[str, Any]]:
-    """Return a document without its model and its automatic keys, and their values by dotted key.
+def _without_automatic(document: Document, file: str) -> Document:
+    """Return a document without its model and its automatic keys, which are logged.
 
     They were chosen for a new model; `--set training.init_from` continues the training of another.
     """
-    values, removed = dict(document.values), dict[str, Any]()
+    values, removed = dict(document.values), list[str]()
     for name in ("tokenizer", "model", "training"):
         section: Any = Config.model_fields[name].annotation
-        if isinstance(keys := values.get(name), dict):
-            fields_here = section.model_fields if name == "model" else ()
-            chosen = {key for key in keys if key in fields_here or section.is_automatic(key)}
-            removed |= {f"{name}.{key}": keys[key] for key in keys if key in chosen}
-            values[name] = {key: keys[key] for key in keys if key not in chosen}
-    return replace(document, values=values), removed
+        keys = section.model_fields if name == "model" else section.automatic_keys()
+        if isinstance(given := values.get(name), dict):
+            values[name] = {key: value for key, value in given.items() if key not in keys}
+            removed += [
+                f"{name}.{key} {value}"
+                for key, value in given.items()
+                if key in keys and value is not None
+            ]
+    _logger.info("%s: chosen again for a continued training: %s", file, ", ".join(removed))
+    return replace(document, values=values)
 
 
 def _is_stored(config: Path) -> bool:

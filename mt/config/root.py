@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from mt.config.base import Section
 from mt.config.data import (
@@ -47,12 +47,6 @@ class Config(Section):
     """Search for translations."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Scoring of translations."""
-    _replaced: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
-    def replaced(self) -> dict[str, Any]:
-        """Values of the file, by dotted key, in place of which a continuation chooses its own."""
-        return self._replaced
 
     @model_validator(mode="before")
     @classmethod

@@ -66,9 +66,8 @@ def write_final_model(
         return validations[update]
 
     single = _choose_single(validator, training, state, validated, progress)
-    has_start = any(ranked.update == 0 for ranked in state.best)
-    start, trained = None, None
-    if has_start:  # before the weights of the final model are loaded
+    start = trained = None
+    if any(ranked.update == 0 for ranked in state.best):  # of a continued training
         start, trained = map(validated, (0, single.update or state.last[-1]))
     averaged = [single.update]
     if training.average == "best":
@@ -89,9 +88,10 @@ def write_final_model(
         else:
             validation = trained = mean
     outcome = ""
-    if start is not None and trained is not None:
-        outcome = _compare_with_start(validator, training, start, trained, is_kept=averaged == [0])
-        progress.print_line(outcome)
+    if start and trained:
+        outcome = _compare_with_start(validator, training, start, trained) + "; "
+        if averaged == [0]:
+            outcome += f"the final model is that of {training.init_from}; "
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
@@ -112,34 +112,22 @@ def write_final_model(
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
     _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
-    return "; ".join(filter(None, [outcome, score]))
+    return outcome + score
 
 
 def _compare_with_start(
-    validator: Validator,
-    training: TrainingConfig,
-    start: Validation,
-    trained: Validation,
-    *,
-    is_kept: bool,
+    validator: Validator, training: TrainingConfig, start: Validation, trained: Validation
 ) -> str:
-    """Return in words if a continued training has made a model better, with advice if not.
-
-    `is_kept` means that the final model is the start.
-    """
-    metric, run = training.best_metric, training.init_from
-    if validator.is_clearly_better(trained, start, metric, comparisons=1):
+    """Return in words if a continued training has made its start better, with advice if not."""
+    verdict, advice = "up to chance as good as", "; more pairs or updates may help"
+    if validator.is_clearly_better(trained, start, training.best_metric, comparisons=1):
         verdict, advice = "better than", ""
-    elif validator.is_clearly_better(start, trained, metric, comparisons=1):
+    elif validator.is_clearly_better(start, trained, training.best_metric, comparisons=1):
         verdict, advice = "worse than", "; try more pairs like those of `data.valid`, or a "
         advice += f"`training.learning_rate` below {training.learning_rate}"
-    else:
-        verdict, advice = "up to chance as good as", "; more pairs or updates may help"
-    if is_kept:
-        advice += f"; the final model is that of {run}"
     pairs = f"{trained.evaluation.sentences:,} of {len(validator.data.valid):,} validation pairs"
     scores = " against ".join(one.as_text(signatures=False) for one in (trained, start))
-    return f"{verdict} {run} on {pairs} ({scores}){advice}"
+    return f"{verdict} {training.init_from} on {pairs} ({scores}){advice}"
 
 
 def _choose_single(

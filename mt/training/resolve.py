@@ -17,12 +17,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from mt.config import Config, ModelConfig, TrainingConfig
+from mt.config import Config, ModelConfig, TokenizerConfig, TrainingConfig
 from mt.config.loading import load_config, open_keys, with_values
 from mt.config.training import FINAL_TIMES
 from mt.data.batches import Lengths
@@ -62,10 +63,7 @@ from mt.training.setup import batch_tokens, most_updates
 
 _logger = logging.getLogger(__name__)
 _BATCH_TOKENS = "training.max_tokens_per_batch"
-_TOKENIZER = {
-    f"tokenizer.{name}" for name in ("algorithm", "vocabulary_size", "character_coverage")
-}
-"""Keys of a new tokenizer; a copied one is as in the run that it is of."""
+_OF_TOKENIZER = {f"tokenizer.{key}" for key in TokenizerConfig.automatic_keys() - {"vocabulary"}}
 _MEASURED = {"cpu": (256, 1000)}
 _MEASURED_ELSEWHERE = (512, 65_536)
 """Width of the model whose speed is measured, and target tokens of an update."""
@@ -145,7 +143,7 @@ def choose_settings(
     if not keys:
         return {}, None
     if config.training.init_from is not None:
-        copied = _copy_settings(config)
+        copied = _copy_settings(config, config.training.init_from)
     settings = _of_keys(_choose_tokenizer(config, corpus), keys) | copied
     if not copied:
         tokenized = with_settings(config, settings)
@@ -164,34 +162,34 @@ def choose_settings(
             forecast = _forecast(sized, corpus, device, rate)
         reason = explain_update(forecast, device.type)
         chosen["training.target_tokens_per_update"] = Setting(forecast.update_tokens, reason)
-        if training.budget is not None and training.max_updates is None is training.max_epochs:
+        is_timed = training.budget is not None and not copied  # few new pairs need few updates
+        if is_timed and training.max_updates is None is training.max_epochs:
             seconds = forecast.seconds / forecast.updates
             _require_updates(training, forecast.updates, f"an update takes {seconds:.2g} s")
     if device.type != "cuda":  # on CUDA each session chooses it
         tokens = batch_tokens(training, config.data.max_tokens, device)
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
-    reason = f"falls with the width of the model, {source_of_width(width)}"
-    peak = Setting(choose_learning_rate(width), reason)
-    if training.init_from is not None:
-        reason = f"{CONTINUED_RATE:.2g} of that of a new model, measured"
-        peak = Setting(choose_learning_rate(width, CONTINUED_RATE), reason)
-    chosen["training.learning_rate"] = peak
+    share, reason = 1.0, f"falls with the width of the model, {source_of_width(width)}"
+    if copied:
+        share, reason = CONTINUED_RATE, f"{CONTINUED_RATE:.2g} of that of a new model, measured"
+    chosen["training.learning_rate"] = Setting(choose_learning_rate(width, share), reason)
     return _of_keys(chosen, keys) | settings, forecast
 
 
-def _copy_settings(config: Config) -> Settings:
-    """Return the settings that a run has in common with the one whose training it continues.
+def _copy_settings(config: Config, run: Path) -> Settings:
+    """Return what a config leaves open as in the run that it continues: model, smoothing, decay.
 
-    They are the keys of the model, the copied tokenizer and the regularization that are not given.
+    Names the keys of a new tokenizer that are given: the tokenizer of the run is copied.
     """
-    assert config.training.init_from is not None
-    start = load_config(config.training.init_from / CONFIG_FILE).flat()
-    shape = ModelConfig.model_fields.keys() - config.model.model_fields_set
-    copied = {*open_keys(config)} & {"training.label_smoothing", "training.weight_decay"}
-    copied |= {f"model.{name}" for name in shape}
-    if config.tokenizer.from_ is None:
-        copied |= _TOKENIZER.intersection(open_keys(config))
-    if config.training.precision == "pure_bf16":  # its steps are too small for a weight decay
+    start, given, keys = load_config(run / CONFIG_FILE).flat(), config.flat(), {*open_keys(config)}
+    unused = [f"{key} {given[key]}" for key in _OF_TOKENIZER - keys if given[key] != start[key]]
+    if unused:
+        _logger.info("not used, since the tokenizer is copied: %s", ", ".join(unused))
+    copied = keys & {*_OF_TOKENIZER, "training.label_smoothing", "training.weight_decay"}
+    copied |= {
+        f"model.{key}" for key in {*ModelConfig.model_fields} - config.model.model_fields_set
+    }
+    if config.training.precision == "pure_bf16":  # its steps are too small for a decay
         copied.discard("training.weight_decay")
     return {key: Setting(start[key], "as in `training.init_from`") for key in sorted(copied)}
 
@@ -554,25 +552,6 @@ def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
             f"model: {layers} of width {model.d_model} ({width.reason}), dropout "
             f"{model.dropout}{reason}"
         )
-
-
-def describe_replaced(config: Config, resolved: Config) -> str:
-    """Return a line that names the given values in place of which a continued run has others.
-
-    It is empty without them. A copied tokenizer has none of the values that are given for it.
-    """
-    if resolved.training.init_from is None:
-        return ""
-    used, given = resolved.flat(), dict(config.replaced)
-    if resolved.tokenizer.from_ is None:
-        start = load_config(resolved.training.init_from / CONFIG_FILE).flat()
-        given |= {key: used[key] for key in _TOKENIZER.difference(open_keys(config))}
-        used |= {key: start[key] for key in _TOKENIZER}
-    return ", ".join(
-        f"`{key}: {used[key]}` instead of {value}"
-        for key, value in given.items()
-        if value not in (used[key], "auto")
-    )
 
 
 def _log_length(training: TrainingConfig, expected: int, first: float, last: float) -> None:

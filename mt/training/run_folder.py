@@ -1,7 +1,6 @@
 """The run folder: its files, its lock, and the config changes that a run accepts."""
 
 import importlib.metadata
-import itertools
 import logging
 import math
 import os
@@ -192,15 +191,24 @@ class RunFolder:
         """
         stored = load_config(self.config)
         values: dict[str, Any] = {}
-        self._require_end(config.training, stored.training)
         training, last = config.training, stored.training.max_updates
+        zero = stored.training.decay_updates if stored.training.schedule != "inverse_sqrt" else None
+        epochs = {None, stored.training.max_epochs}
+        is_longer = {  # a budget and a rate of 0 fix the last update
+            "budget": training.budget not in {None, stored.training.budget},
+            "max_updates": zero and not training.budget and (training.max_updates or 0) > zero,
+            "max_epochs": zero and self.model.exists() and training.max_epochs not in epochs,
+        }
+        if wishes := {key: getattr(training, key) for key in is_longer if is_longer[key]}:
+            hint = self.describe_continuation(**wishes)
+            raise RunError(f"{self.path}: this run cannot become longer; {hint}")
         if training.budget is not None and training.budget == stored.training.budget:
             given = None if training.is_open("max_updates") else training.max_updates or math.inf
             if last is not None and given is not None and given > last:
                 values["training.max_updates"] = last  # a budget has chosen it
                 _logger.info(
                     "%s: `training.budget: %s` ends this run after update %s; %s",
-                    *(self.path, training.budget, f"{last:,}", self._describe_continuation({})),
+                    *(self.path, training.budget, f"{last:,}", self.describe_continuation()),
                 )
         for key in set(open_keys(config)) - set(open_keys(stored)):
             section, name = key.split(".")
@@ -232,34 +240,13 @@ class RunFolder:
         self.changes = [*lines.values()]
         return resumed
 
-    def _require_end(self, training: TrainingConfig, stored: TrainingConfig) -> None:
-        """Raise RunError, with the command for more training, for an end that a run cannot have.
-
-        A budget and a schedule that falls to 0 fix the last update.
-        """
-        more, last = dict[str, object](), stored.decay_updates
-        if training.budget not in {None, stored.budget}:
-            more["budget"] = training.budget
-        if last is not None and stored.schedule in {"linear", "cosine"}:
-            epochs = stored.max_epochs or (0 if self.model.exists() else math.inf)
-            if training.budget is None and (training.max_updates or 0) > last:
-                more["max_updates"] = (training.max_updates or 0) - last
-            if (training.max_epochs or 0) > epochs:
-                more["max_epochs"] = (training.max_epochs or 0) - epochs
-        if more:
-            end = "" if last is None else f", when its learning rate is 0 after update {last:,}"
-            hint = self._describe_continuation(more)
-            raise RunError(f"{self.path}: this run cannot become longer{end}; {hint}")
-
-    def _describe_continuation(self, more: Mapping[str, object]) -> str:
+    def describe_continuation(self, **keys: object) -> str:
         """Return the command of a new run that continues this one, with keys of its training."""
-        names = (f"{self.path}-{number}" for number in itertools.count(2))
-        new = next(name for name in names if not Path(name).exists())
-        keys = {"init_from": self.path, **more}
-        words = ["mt", "train", str(self.path), "--run", new]
-        words += [f"--set=training.{key}={value}" for key, value in keys.items()]
+        words = ["mt", "train", str(self.path), "--run", f"{self.path}-2"]
+        settings = {"init_from": self.path, **keys}
+        words += [f"--set=training.{key}={value}" for key, value in settings.items()]
         when = "" if self.model.exists() else "at its end, "
-        return f"{when}a new run continues its model: {shlex.join(words)}"
+        return f"{when}a new run continues its training: {shlex.join(words)}"
 
     def final_score(self, training: TrainingConfig) -> str | None:
         """Return the validation score of a run that has ended as set; None before that.

@@ -21,13 +21,7 @@ from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event
-from mt.training.resolve import (
-    choose_length,
-    choose_settings,
-    describe_replaced,
-    describe_settings,
-    with_settings,
-)
+from mt.training.resolve import choose_length, choose_settings, describe_settings, with_settings
 from mt.training.resources import join_measurements, measure_speed, warn_of_low_memory
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import (
@@ -115,8 +109,6 @@ def resolve_run(
     length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
     resolved = with_settings(sized, length)
     folder.write_config(resolved)
-    if replaced := describe_replaced(config, resolved):
-        _logger.info("as for a continued training: %s", replaced)
     return resolved, data, None
 
 

@@ -64,7 +64,7 @@ def test_other_changes_are_refused_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "keys"),
     [
-        ({"max_updates": 300, "decay_updates": None}, "--set=training.max_updates=290"),
+        ({"max_updates": 300, "decay_updates": None}, "--set=training.max_updates=300"),
         ({"budget": "5m"}, "--set=training.budget=5m"),
         ({"max_epochs": 7}, "--set=training.max_epochs=7"),
     ],
