@@ -91,18 +91,15 @@ def _without_automatic(document: Document, file: str) -> Document:
 
     They were chosen for a new model; `--set training.init_from` continues the training of another.
     """
-    values, removed = dict(document.values), list[str]()
+    values, removed = dict(document.values), dict[str, Any]()
     for name in ("tokenizer", "model", "training"):
         section: Any = Config.model_fields[name].annotation
         keys = section.model_fields if name == "model" else section.automatic_keys()
         if isinstance(given := values.get(name), dict):
             values[name] = {key: value for key, value in given.items() if key not in keys}
-            removed += [
-                f"{name}.{key} {value}"
-                for key, value in given.items()
-                if key in keys and value is not None
-            ]
-    _logger.info("%s: chosen again for a continued training: %s", file, ", ".join(removed))
+            removed |= {f"{name}.{key}": given[key] for key in given if key in keys}
+    named = ", ".join(f"{key} {value}" for key, value in removed.items() if value is not None)
+    _logger.info("%s: chosen again for a continued training: %s", file, named or "nothing")
     return replace(document, values=values)
 
 
