@@ -171,7 +171,7 @@ def choose_settings(
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
     share, reason = 1.0, f"falls with the width of the model, {source_of_width(width)}"
     if copied:
-        share, reason = CONTINUED_RATE, f"{CONTINUED_RATE:.2g} of that of a new model, measured"
+        share, reason = CONTINUED_RATE, "a share of that of a new model, measured"
     chosen["training.learning_rate"] = Setting(choose_learning_rate(width, share), reason)
     return _of_keys(chosen, keys) | settings, forecast
 
