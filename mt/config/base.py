@@ -61,7 +61,7 @@ class Section(BaseModel):
         return {
             key: setting
             for key, setting in value.items()
-            if not (setting == "auto" and cls._is_automatic(key))
+            if not (setting == "auto" and key in cls.automatic_keys())
         }
 
     def changed(self, **values: Any) -> Self:
@@ -73,13 +73,14 @@ class Section(BaseModel):
         return type(self).model_validate({**current, **values})
 
     @classmethod
-    def _is_automatic(cls, name: str) -> bool:
-        field = cls.model_fields.get(name)
-        return field is not None and field.json_schema_extra is _allow_auto
+    def automatic_keys(cls) -> set[str]:
+        """Return the names of the fields whose values training chooses if they are not given."""
+        fields = cls.model_fields.items()
+        return {name for name, field in fields if field.json_schema_extra is _allow_auto}
 
     def is_open(self, name: str) -> bool:
         """Return whether a field is automatic and not given: its rules do not apply yet."""
-        return self._is_automatic(name) and name not in self.model_fields_set
+        return name in self.automatic_keys() and name not in self.model_fields_set
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:

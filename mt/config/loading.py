@@ -5,6 +5,7 @@
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -42,10 +43,13 @@ from mt.runs import (
 )
 
 S = TypeVar("S", bound=Section)
+_logger = logging.getLogger(__name__)
 _BESIDE_STORED = (JOURNAL_FILE, MODEL_FILE, EXPORT_FILE, TOKENIZER_FOLDER)
 """Names beside a config that `mt` has written."""
 _PRESET = ("model", "preset")
 """Key whose override replaces the section: otherwise the file's sizes would undo the preset."""
+_START = "training.init_from"
+"""Key whose override leaves the automatic keys of the file open."""
 _PATHS = {"source", "target", "path", "init_from", "from", "adapter", "ensemble"}
 """Keys with paths of files and folders."""
 _LOCATION = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
@@ -75,8 +79,28 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
     document = read_document(path)
     if path.name == CONFIG_FILE and _is_stored(path) and not as_recorded:
         document = replace(document, values=_with_found_paths(document.values, path.parent))
+    starts = [text for key, _, text in (o.partition("=") for o in overrides) if key == _START]
+    if starts and starts[-1] not in {"", "~", "null"}:
+        document = _without_automatic(document, str(path))
     document = reduce(_with_override, overrides, document)
     return validate_document(Config, document, file=str(path))
+
+
+def _without_automatic(document: Document, file: str) -> Document:
+    """Return a document without its model and its automatic keys, which are logged.
+
+    They were chosen for a new model; `--set training.init_from` continues the training of another.
+    """
+    values, removed = dict(document.values), dict[str, Any]()
+    for name in ("tokenizer", "model", "training"):
+        section: Any = Config.model_fields[name].annotation
+        keys = section.model_fields if name == "model" else section.automatic_keys()
+        if isinstance(given := values.get(name), dict):
+            values[name] = {key: value for key, value in given.items() if key not in keys}
+            removed |= {f"{name}.{key}": given[key] for key in given if key in keys}
+    named = ", ".join(f"{key} {value}" for key, value in removed.items() if value is not None)
+    _logger.info("%s: chosen again for a continued training: %s", file, named or "nothing")
+    return replace(document, values=values)
 
 
 def _is_stored(config: Path) -> bool:

@@ -87,6 +87,11 @@ class Config(Section):
         return bool(self.tokenizer.added_tokens or self.reserved_tags or is_other)
 
     @property
+    def continues(self) -> bool:
+        """True if the training of a finished run continues, with all of its tokens."""
+        return self.training.init_from is not None and not self.learns_tokens
+
+    @property
     def reserved_tags(self) -> tuple[str, ...]:
         """Tags that the tokenizer of a new run has."""
         terms = TERM_TAGS if self.data.terms else ()

@@ -179,5 +179,6 @@ class TrainingConfig(Section):
         if not ends:
             yield (
                 f"{name} has a learning rate of 0 after `training.decay_updates` {last}: set "
-                "`training.max_updates` to at most that"
+                "`training.max_updates` to at most that; a new run with `training.init_from` "
+                "continues the training of a finished one"
             )

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mt.config import ModelConfig, TrainingConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
 from mt.languages import in_letters
@@ -96,6 +96,10 @@ GPU_GROWTH, BUSY_TOKENS, LEAST_UPDATES = 2.0, 50_000, 20_000
 """
 LEARNING_RATE = ((256, 0.36), (0, 0.5))
 """Least width of the model, and peak learning rate times the width."""
+CONTINUED_RATE = 1 / 16
+"""Share of that rate with which the training of a finished model continues."""
+CONTINUED_PASSES = 10
+"""Passes over the corpus that end such a training: more of them memorise few pairs."""
 GUIDED_ALIGNMENT = 0.5
 """Weight of guided alignment at the first update."""
 DROPOUT = ((100, 0.3), (10, 0.2), (4, 0.1), (0, 0.0))
@@ -185,9 +189,9 @@ def tokens_of_updates(updates: int, device: str) -> float:
     return updates * min(max(size, UPDATE_TOKENS), LARGEST_UPDATE)
 
 
-def choose_learning_rate(width: int) -> float:
-    """Return the peak learning rate for a model of some width, to two digits."""
-    return float(f"{_look_up(LEARNING_RATE, width) / width:.2g}")
+def choose_learning_rate(width: int, share: float = 1.0) -> float:
+    """Return a share of the peak learning rate of a new model of some width, to two digits."""
+    return float(f"{share * _look_up(LEARNING_RATE, width) / width:.2g}")
 
 
 def _look_up(rows: Sequence[tuple[int, _Number]], number: float) -> _Number:
@@ -223,14 +227,15 @@ def most_warmup(width: int) -> int:
     return _look_up(WARMUP, width)
 
 
-def most_passes(pairs: int) -> int:
+def most_passes(pairs: int, *, continues: bool) -> int:
     """Return the passes over a corpus of some pairs that end a training before its budget."""
-    return _look_up(MOST_PASSES, pairs)
+    return CONTINUED_PASSES if continues else _look_up(MOST_PASSES, pairs)
 
 
-def expect_end(epoch_tokens: float, parameters: int, device: str) -> Bounds:
+def expect_end(epoch_tokens: float, parameters: int, device: str, *, continues: bool) -> Bounds:
     """Return the expected limits of a training without a budget, on a type of device."""
-    tokens = min(PASSES * epoch_tokens, FINISHED_TOKENS_PER_PARAMETER * parameters)
+    passes = CONTINUED_PASSES if continues else PASSES
+    tokens = min(passes * epoch_tokens, FINISHED_TOKENS_PER_PARAMETER * parameters)
     return Bounds(tokens, LONGEST_TRAINING.get(device, _LONGEST_ELSEWHERE))
 
 
@@ -243,10 +248,9 @@ def estimate_parameters(model: ModelConfig, vocabulary: int) -> int:
     return width * (matrices + embeddings * vocabulary)
 
 
-def limit_training(
-    training: TrainingConfig, corpus: CorpusStatistics, parameters: int, device: str
-) -> Bounds:
+def limit_training(config: Config, corpus: CorpusStatistics, device: str) -> Bounds:
     """Return the limits of a training by its end and its budget, or else its expected end."""
+    training, continues = config.training, config.continues
     size, updates = training.target_tokens_per_update, training.max_updates
     given = None if training.is_open("target_tokens_per_update") else size
     seconds = training.budget_seconds or math.inf
@@ -255,9 +259,10 @@ def limit_training(
     elif training.max_epochs is not None:
         tokens = training.max_epochs * corpus.target_tokens
     elif training.budget is not None:
-        tokens = most_passes(corpus.pairs) * corpus.target_tokens
+        tokens = most_passes(corpus.pairs, continues=continues) * corpus.target_tokens
     else:
-        end = expect_end(corpus.target_tokens, parameters, device)
+        parameters = estimate_parameters(config.model, config.tokenizer.vocabulary_size)
+        end = expect_end(corpus.target_tokens, parameters, device, continues=continues)
         tokens, seconds = end.tokens, end.seconds
     return Bounds(float(tokens), seconds, given)
 

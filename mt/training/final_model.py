@@ -13,7 +13,7 @@ from mt.config.training import LORA_SCALE
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
 from mt.errors import DataError, RunError
 from mt.evaluation.run_info import render_card, update_card
-from mt.evaluation.scores import ONE_ERROR, why_unable_to_rank
+from mt.evaluation.scores import LEVELS, ONE_ERROR, why_unable_to_rank
 from mt.files import open_aside, put_in_place, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
@@ -46,13 +46,14 @@ def write_final_model(
     state: TrainState,
     progress: Progress,
     validations: dict[int, Validation],
-) -> Validation:
+) -> str:
     """Write the mean of the checkpoints of `training.average`, or a single one if it is better.
 
     The single one is that of `_choose_single`. They are compared on the pairs that ranked the
     checkpoints (`training.validation_pairs`); the model that is written is validated on all.
-    `validations` has those of this process by update. Raises RunError where all checkpoints are
-    damaged.
+    `validations` has those of this process by update. Returns the scores, and before them, for a
+    run that continues another, a comparison with its start. Raises RunError where all checkpoints
+    are damaged.
     """
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
@@ -65,9 +66,12 @@ def write_final_model(
         return validations[update]
 
     single, reason = _choose_single(validator, training, state, validated)
+    start = trained = None
+    if any(ranked.update == 0 for ranked in state.best):  # of a continued training
+        start, trained = map(validated, (0, single.update or state.last[-1]))
     averaged = [single.update]
     if training.average == "best":
-        averaged = sorted(ranked.update for ranked in state.best)
+        averaged = sorted(ranked.update for ranked in state.best[: training.keep_best])
     elif training.average == "last":
         averaged = sorted(state.last)
     _load_mean(folder, model, averaged)
@@ -79,9 +83,15 @@ def write_final_model(
             averaged = [single.update]
             _load_mean(folder, model, averaged)
         else:
-            validation, reason = mean, f"at least as good as update {single.update:,} alone"
+            validation = trained = mean
+            reason = f"at least as good as update {single.update:,} alone"
     name = f"the mean of updates {averaged}" if averaged[1:] else f"that of update {averaged[0]:,}"
     progress.print_line(f"the final model is {name}: {reason}")
+    outcome = ""
+    if start and trained:
+        outcome = _compare_with_start(validator, training, start, trained) + "; "
+        if averaged == [0]:
+            outcome += f"the final model is that of {training.init_from}; "
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
@@ -97,7 +107,23 @@ def write_final_model(
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
     _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
-    return validation
+    return outcome + score
+
+
+def _compare_with_start(
+    validator: Validator, training: TrainingConfig, start: Validation, trained: Validation
+) -> str:
+    """Return in words if a continued training has made its start better, with advice if not."""
+    level = LEVELS["bootstrap"]
+    verdict, advice = "up to chance as good as", "; more pairs or updates may help"
+    if validator.is_clearly_better(trained, start, training.best_metric, level=level):
+        verdict, advice = "better than", ""
+    elif validator.is_clearly_better(start, trained, training.best_metric, level=level):
+        verdict, advice = "worse than", "; try more pairs like those of `data.valid`, or a "
+        advice += f"`training.learning_rate` below {training.learning_rate}"
+    before = start.as_text(signatures=False).removeprefix(f"{start.evaluation.label}: ")
+    scores = f"{trained.as_text(signatures=False)}, against {before}"
+    return f"{verdict} {training.init_from} ({scores}){advice}"
 
 
 def _choose_single(

@@ -17,12 +17,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from mt.config import Config, TrainingConfig
+from mt.config import Config, ModelConfig, TokenizerConfig, TrainingConfig
 from mt.config.loading import load_config, open_keys, with_values
 from mt.config.training import FINAL_TIMES
 from mt.data.batches import Lengths
@@ -32,6 +33,8 @@ from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
 from mt.runs import CONFIG_FILE
 from mt.training.automatic import (
+    CONTINUED_PASSES,
+    CONTINUED_RATE,
     GUIDED_ALIGNMENT,
     SIZES,
     CorpusStatistics,
@@ -60,6 +63,7 @@ from mt.training.setup import batch_tokens, most_updates
 
 _logger = logging.getLogger(__name__)
 _BATCH_TOKENS = "training.max_tokens_per_batch"
+_OF_TOKENIZER = {f"tokenizer.{key}" for key in TokenizerConfig.automatic_keys() - {"vocabulary"}}
 _MEASURED = {"cpu": (256, 1000)}
 _MEASURED_ELSEWHERE = (512, 65_536)
 """Width of the model whose speed is measured, and target tokens of an update."""
@@ -140,12 +144,8 @@ def choose_settings(
     if not keys:
         return {}, None
     if config.training.init_from is not None:
-        shape = load_config(config.training.init_from / CONFIG_FILE).model
-        copied = {
-            f"model.{name}": Setting(getattr(shape, name), "as in `training.init_from`")
-            for name in type(shape).model_fields
-        }
-    settings = _of_keys(_choose_tokenizer(config, corpus) | copied, keys)
+        copied = _copy_settings(config, config.training.init_from)
+    settings = _of_keys(_choose_tokenizer(config, corpus), keys) | copied
     if not copied:
         tokenized = with_settings(config, settings)
         model, forecast = _choose_model(tokenized, keys, corpus, device, measure)
@@ -163,15 +163,36 @@ def choose_settings(
             forecast = _forecast(sized, corpus, device, rate)
         reason = explain_update(forecast, device.type)
         chosen["training.target_tokens_per_update"] = Setting(forecast.update_tokens, reason)
-        if training.budget is not None and training.max_updates is None is training.max_epochs:
+        is_timed = training.budget is not None and not copied  # few new pairs need few updates
+        if is_timed and training.max_updates is None is training.max_epochs:
             seconds = forecast.seconds / forecast.updates
             _require_updates(training, forecast.updates, f"an update takes {seconds:.2g} s")
     if device.type != "cuda":  # on CUDA each session chooses it
         tokens = batch_tokens(training, config.data.max_tokens, device)
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
-    reason = f"falls with the width of the model, {source_of_width(width)}"
-    chosen["training.learning_rate"] = Setting(choose_learning_rate(width), reason)
-    return settings | _of_keys(chosen, keys), forecast
+    share, reason = 1.0, f"falls with the width of the model, {source_of_width(width)}"
+    if copied:
+        share, reason = CONTINUED_RATE, "a share of that of a new model, measured"
+    chosen["training.learning_rate"] = Setting(choose_learning_rate(width, share), reason)
+    return _of_keys(chosen, keys) | settings, forecast
+
+
+def _copy_settings(config: Config, run: Path) -> Settings:
+    """Return what a config leaves open as in the run that it continues: model, smoothing, decay.
+
+    Names the keys of a new tokenizer that are given: the tokenizer of the run is copied.
+    """
+    start, given, keys = load_config(run / CONFIG_FILE).flat(), config.flat(), {*open_keys(config)}
+    unused = [f"{key} {given[key]}" for key in _OF_TOKENIZER - keys if given[key] != start[key]]
+    if unused:
+        _logger.info("not used, since the tokenizer is copied: %s", ", ".join(unused))
+    copied = keys & {*_OF_TOKENIZER, "training.label_smoothing", "training.weight_decay"}
+    copied |= {
+        f"model.{key}" for key in {*ModelConfig.model_fields} - config.model.model_fields_set
+    }
+    if config.training.precision == "pure_bf16":  # its steps are too small for a decay
+        copied.discard("training.weight_decay")
+    return {key: Setting(start[key], "as in `training.init_from`") for key in sorted(copied)}
 
 
 def _choose_tokenizer(config: Config, corpus: CorpusStatistics) -> Settings:
@@ -207,7 +228,7 @@ def _measure(
     """
     training, vocabulary = config.training, config.tokenizer.vocabulary_size
     parameters = estimate_parameters(config.model, vocabulary)
-    if limit_training(training, corpus, parameters, device.type).seconds == math.inf:
+    if limit_training(config, corpus, device.type).seconds == math.inf:
         return None
     if training.is_open("target_tokens_per_update"):
         _, size = _MEASURED.get(device.type, _MEASURED_ELSEWHERE)
@@ -221,7 +242,7 @@ def _forecast(
 ) -> Forecast:
     """Forecast a training on a device with a rate of operations."""
     parameters = estimate_parameters(config.model, config.tokenizer.vocabulary_size)
-    bounds = limit_training(config.training, corpus, parameters, device.type)
+    bounds = limit_training(config, corpus, device.type)
     return make_forecast(bounds, rate and rate / (6 * parameters), device.type)
 
 
@@ -336,15 +357,19 @@ def choose_length(
         now = time.perf_counter()
         if training.budget is not None:  # a session compiles again
             left = ends_at - now - (measured_at - began_at if compiles else 0.0)
-            updates, end = _choose_end(training, len(data.store.lengths), per_epoch, timing, left)
+            passes = most_passes(len(data.store.lengths), continues=config.continues)
+            updates, end = _choose_end(training, passes, per_epoch, timing, left)
             settings |= end
     expected = updates
     if expected is None:
         assert timing is not None, "the end is not given"
         parameters = estimate_parameters(config.model, max(data.vocabularies))
         tokens = training.target_tokens_per_update
-        limits = expect_end(per_epoch * tokens, parameters, device.type)
+        limits = expect_end(per_epoch * tokens, parameters, device.type, continues=config.continues)
         expected = math.ceil(min(limits.tokens / tokens, limits.seconds / timing.update))
+        if config.continues and {"training.max_updates", "training.schedule"} <= keys:
+            updates, reason = expected, f"{CONTINUED_PASSES} passes over the corpus, or an hour"
+            settings["training.max_updates"] = Setting(updates, reason)
     if training.init_from is None:
         warn_of_weakness(len(data.store.lengths), expected / per_epoch)
     if "training.guided_alignment" in settings and training.is_open("guided_alignment_updates"):
@@ -368,13 +393,13 @@ def choose_length(
 
 
 def _choose_end(
-    training: TrainingConfig, pairs: int, per_epoch: int, timing: Timing, left: float
+    training: TrainingConfig, passes: int, per_epoch: int, timing: Timing, left: float
 ) -> tuple[int, Settings]:
-    """Choose the last update for the time left of a budget; an epoch has `per_epoch` updates.
+    """Choose the last update for the time left of a budget, after at most some passes.
 
-    The end of the config stays where it comes first. Logs which does.
+    An epoch has `per_epoch` updates. The end of the config stays where it comes first. Logs which
+    does.
     """
-    passes = most_passes(pairs)
     most, useful = most_updates(training, per_epoch), passes * per_epoch
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -190,15 +191,27 @@ class RunFolder:
         """
         stored = load_config(self.config)
         values: dict[str, Any] = {}
-        training, last = config.training, stored.training.max_updates
+        run, training, last = str(self.path), config.training, stored.training.max_updates
+        words = ["mt", "train", run, "--run", f"{run}-2", f"--set=training.init_from={run}"]
+        hint = "" if self.model.exists() else "at its end, "
+        hint += f"a new run continues its training: {shlex.join(words)}"
+        decays = stored.training.schedule in {"linear", "cosine"}
+        zero, epochs = stored.training.decay_updates or 0, {None, stored.training.max_epochs}
+        is_longer = {  # a budget and a rate of 0 fix the last update
+            "budget": training.budget not in {None, stored.training.budget},
+            "max_updates": decays and not training.budget and (training.max_updates or 0) > zero,
+            "max_epochs": decays and self.model.exists() and training.max_epochs not in epochs,
+        }
+        for key in filter(is_longer.get, is_longer):
+            wish = f"--set=training.{key}={getattr(training, key)}"
+            raise RunError(f"{self.path}: this run cannot become longer; {hint} {wish}")
         if training.budget is not None and training.budget == stored.training.budget:
             given = None if training.is_open("max_updates") else training.max_updates or math.inf
             if last is not None and given is not None and given > last:
                 values["training.max_updates"] = last  # a budget has chosen it
                 _logger.info(
-                    "%s: `training.budget: %s` ends this run after update %s; without it, with "
-                    "--set training.budget=null, `training.max_updates: %s` does",
-                    *(self.path, training.budget, f"{last:,}", training.max_updates),
+                    "%s: `training.budget: %s` ends this run after update %s; %s",
+                    *(self.path, training.budget, f"{last:,}", hint),
                 )
         for key in set(open_keys(config)) - set(open_keys(stored)):
             section, name = key.split(".")

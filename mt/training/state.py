@@ -149,12 +149,14 @@ class TrainState:
     def keep(self, *, best: int, last: int) -> None:
         """Add the current update to the last checkpoints, and drop those that are not kept.
 
-        While the run is not healthy, the newest checkpoint from before is kept too.
+        While the run is not healthy, the newest checkpoint from before is kept too. So is update 0,
+        the start of a continued training, to the end.
         """
         if self.update not in self.last:
             self.last.append(self.update)
         healthy = self.last_healthy_checkpoint
-        self.best, self.last = self.best[:best], self.last[-last:]
+        start = [ranked for ranked in self.best[best:] if ranked.update == 0]
+        self.best, self.last = self.best[:best] + start, self.last[-last:]
         kept = {*self.last, *(ranked.update for ranked in self.best)}
         if healthy is not None and self.health.well_at < self.update and healthy not in kept:
             self.last.insert(0, healthy)

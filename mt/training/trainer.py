@@ -181,6 +181,8 @@ class Trainer:
         with self.progress:
             self.fit_batches()
             try:
+                if self.training.init_from is not None and self.state == TrainState():
+                    self.validate_and_save()  # the start is a candidate for the final model
                 self.run_updates()
                 if self.state.update != self.state.validated_update and not self.stop_requested():
                     self.validate_and_save()
@@ -320,6 +322,8 @@ class Trainer:
         ranked, standing = validation.ranked(state.update, metric), "new best"
         if state.best and state.best[0].rank < ranked.rank:
             standing = f"best: {state.best[0].as_text(METRIC_NAMES[metric])}"
+        elif not state.update:
+            standing = f"the start, {self.training.init_from}"
         clauses = [
             f"{progress.position(state)}: {validation.as_text(signatures=False)}",
             standing,
@@ -377,6 +381,6 @@ class Trainer:
                 self.state,
                 self.progress,
                 self.validations,
-            ).as_text()
+            )
         self.world.barrier()
         return result

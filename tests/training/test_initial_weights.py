@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -36,7 +35,8 @@ from mt.training.initial_weights import (
 )
 from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder
-from mt.training.step import TrainingPass, fetch_metrics, train_step
+from mt.training.state import TrainState
+from mt.training.step import Learner, TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import Trainer
 from mt.training.translation_table import TranslationTable
 from tests.factories import (
@@ -332,32 +332,54 @@ def whole(finished_run: Path, other_recipe: Path, tmp_path_factory: pytest.TempP
     return run
 
 
-@pytest.mark.parametrize("saved_before", [False, True])
+@pytest.mark.parametrize(("killed_at", "saved"), [(0, []), (2, [0]), (4, [0, 2])])
 def test_killed_fine_tuning_gives_the_same_result_even_without_its_origin(
-    saved_before: bool, whole: Path, finished_run: Path, tmp_path: Path
+    killed_at: int, saved: list[int], whole: Path, finished_run: Path, tmp_path: Path
 ) -> None:
     origin = Path(shutil.copytree(finished_run, tmp_path / "origin"))
-    settings = [f"training.init_from={origin}"]
+    settings = [f"init_from={origin}", "max_updates=4", "validate_every=2"]
     recipe = whole / "config.yaml"
     run, save = tmp_path / "run", Checkpoints.save
 
-    def killed(self: Checkpoints, *arguments: Any) -> None:
-        if saved_before:
-            save(self, *arguments)
-        raise KeyboardInterrupt
+    def killed(self: Checkpoints, learner: Learner, state: TrainState) -> None:
+        if state.update < killed_at:
+            save(self, learner, state)
+        else:
+            raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             train_with(recipe, run, *settings)
-    assert RunFolder(run).checkpoints.updates() == ([2] if saved_before else [])
-    if saved_before:
+    assert RunFolder(run).checkpoints.updates() == saved
+    if saved:
         shutil.rmtree(origin)
     train_with(recipe, run, *settings)
     for file in ("model.safetensors", "corpora.json", "tokenizer/joint.model"):
         assert (run / file).read_bytes() == (whole / file).read_bytes(), file
     resumed = [event["update"] for event in journal(run, "resume")]
-    assert resumed == ([2] if saved_before else [])
+    assert resumed == saved[-1:]
+
+
+@pytest.mark.parametrize(("rate", "kept"), [("1.0", True), ("1e-3", False)])
+def test_final_model_is_the_start_where_training_does_not_improve_it(
+    rate: str, kept: bool, finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    settings = ["max_updates=8", "validate_every=2", "best_metric=loss", "schedule=constant"]
+    settings += ["keep_best=1", "target_tokens_per_update=150", f"learning_rate={rate}"]
+    text = train_with(tiny_recipe, run, *settings, f"init_from={finished_run}")
+    first, *others = journal(run, "validation")
+    best = min(others, key=lambda event: event["loss"])
+    assert first["update"] == 0
+    assert first["loss"] == pytest.approx(journal(finished_run, "final")[0]["loss"], abs=1e-5)
+    assert (best["loss"] > first["loss"]) == kept
+    (final,) = journal(run, "final")
+    assert (final["averaged_updates"] == [0]) == kept
+    assert f" {finished_run} on " in text.split(";")[0]  # better, worse or equal
+    assert (f"the final model is that of {finished_run}" in text) == kept
+    old, new = (load_file(path / "model.safetensors") for path in (finished_run, run))
+    assert all(torch.equal(old[name], new[name]) for name in old) == kept
 
 
 def test_origin_whose_tokenizer_has_the_other_layout_is_an_error(

@@ -102,7 +102,8 @@ def test_mean_of_checkpoints_is_that_of_the_products(
     adapted: Path, finished_run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
 ) -> None:
     run, output = tmp_path / "run", tmp_path / "mean"
-    train_with(tiny_recipe, run, *lora(finished_run), "average=last", "learning_rate=0.05")
+    settings = [*lora(finished_run), "average=last", "learning_rate=0.05", "validate_every=10"]
+    train_with(tiny_recipe, run, *settings)
     checkpoints = RunFolder(run).checkpoints
     assert program("average", run, "--checkpoints", "10,20", "--output", output)[0] == 0
     separate = [checkpoints.average([update]) for update in (10, 20)]

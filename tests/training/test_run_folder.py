@@ -1,5 +1,6 @@
 """Folders that a run may use, changes of its config, and the facts that ranks share."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,25 @@ def test_other_changes_are_refused_and_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wish", "keys"),
+    [
+        ({"max_updates": 300, "decay_updates": None}, "--set=training.max_updates=300"),
+        ({"budget": "5m"}, "--set=training.budget=5m"),
+        ({"max_epochs": 7}, "--set=training.max_epochs=7"),
+    ],
+)
+def test_longer_training_after_the_rate_is_zero_is_a_new_run_whose_command_is_named(
+    wish: dict[str, object], keys: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    opened(path, config(schedule="linear", warmup_updates=1, decay_updates=10))
+    (path / "model.json").touch()
+    command = f"mt train {path} --run {path}-2 --set=training.init_from={path} {keys}"
+    with pytest.raises(RunError, match=rf": {re.escape(command)}$"):
+        opened(path, config(**{"warmup_updates": 1, "decay_updates": 10, **wish}))
+
+
+@pytest.mark.parametrize(
     ("decoding", "is_free"),
     [
         ({"beam": 9, "length_penalty": 1.0, "search": "sample", "top_k": 3}, True),
@@ -108,7 +128,7 @@ def test_end_that_a_budget_has_chosen_stays_while_the_budget_does(
     (path / "checkpoints" / "update-000000005").mkdir(parents=True)
     again = config(budget=budget, max_updates=given)
     if last is None:
-        with pytest.raises(RunError, match=r"training\.budget: 5m -> 6m"):
+        with pytest.raises(RunError, match="--set=training.budget=6m$"):
             RunFolder(path).resume_config(again)
         return
     folder = RunFolder(path)
