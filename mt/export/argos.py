@@ -10,13 +10,11 @@ from typing import Any
 import sentencepiece
 
 from mt.config.data import TERM_TAGS
-from mt.data.normalization import list_rules, normalize_source
-from mt.data.sentencepiece_model import with_rules
-from mt.data.tokenizer import SPACE_MARK, Tokenizer
+from mt.data.tokenizer import SOURCE_SPM, SPACE_MARK, Tokenizer
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
 from mt.export import export as exports
-from mt.files import open_aside, read_json, replace_file, write_json
+from mt.files import open_aside, replace_file, write_json
 from mt.languages import base_language, code_parts, language_name
 from mt.runs import EXPORTED_MODEL, exported_details
 
@@ -82,13 +80,7 @@ def export_argos(
         model.mkdir(parents=True)
         for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
             shutil.copyfile(path, model / path.name)
-        # Argos Translate gives the tokens of the text alone.
-        settings = read_json(model / "config.json", dict[str, Any])
-        write_json(model / "config.json", {**settings, "add_source_eos": True})
-        spm: bytes = tokenizer.source.processor.serialized_model_proto()
-        if tokenizer.source.is_normal:
-            spm = with_rules(spm, list_rules(normalize_source))
-        (package / "sentencepiece.model").write_bytes(spm)
+        shutil.copyfile(exported / SOURCE_SPM, package / "sentencepiece.model")
         names = [_NAMES.get(code, language_name(code)) for code in codes]
         metadata = {
             "package_version": _PACKAGE_VERSION,
@@ -127,7 +119,7 @@ def _translate(
     )
     of_package = _search(package / "model", processor.encode(list(lines), out_type=str))
     source, target = tokenizer.source.processor, tokenizer.target.processor
-    tokens = [[*map(source.id_to_piece, ids)] for ids in tokenizer.encode_source(lines)]
+    tokens = [[*map(source.id_to_piece, ids[:-1])] for ids in tokenizer.encode_source(lines)]
     of_run = ([*map(target.piece_to_id, found)] for found in _search(exported, tokens))
     texts = [
         [text.replace(SPACE_MARK, " ").replace("_", " ") for text in side]

@@ -41,7 +41,6 @@ def test_a_package_has_metadata_model_and_tokenizer(run: Path, program: Program)
         "to_name": "German",
         "type": "translate",
     }
-    assert json.loads((package / "model" / "config.json").read_text())["add_source_eos"] is True
     tokenizer = Tokenizer.load(run / "tokenizer")
     argos = sentencepiece.SentencePieceProcessor(model_file=str(package / "sentencepiece.model"))
     lines = ["one two", " three\u00a0four \u00adfive ", "Cafe\u0301 17"]
@@ -62,7 +61,7 @@ def test_a_quantized_package_passes_the_same_gate(run: Path, program: Program) -
 def test_a_package_with_other_tokens_is_not_kept(
     run: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.export.argos.list_rules", lambda _: {"o": "e"})
+    monkeypatch.setattr("mt.data.tokenizer.list_rules", lambda _: {"o": "e"})
     there = sorted(run.rglob("*"))
     status, _, err = program("export", run, *ARGOS)
     assert status == 1

@@ -73,9 +73,15 @@ def random_model(tokenizer: Tokenizer, **changes: Any) -> tuple[ModelConfig, Tra
     return config, model
 
 
-def write(folder: Path, config: ModelConfig, model: Transformer, tokenizer: Tokenizer) -> None:
+def write(
+    folder: Path,
+    config: ModelConfig,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    quantization: str | None = None,
+) -> None:
     weights = {name: tensor.numpy() for name, tensor in parameter_tensors(model).items()}
-    settings: dict[str, Any] = {"positions": POSITIONS, "quantization": None}
+    settings: dict[str, Any] = {"positions": POSITIONS, "quantization": quantization}
     write_model(folder, config, weights, tokenizer=tokenizer, **settings)
 
 
@@ -130,6 +136,14 @@ def test_every_variant_computes_the_same(
     check_steps(tmp_path, model, tokenizer, "greedy")
     check_steps(tmp_path, model, tokenizer, "beam")
     check_details(tmp_path, model, tokenizer)
+
+
+@pytest.mark.parametrize("tie", ["all", "decoder", "none"])
+def test_a_quantization_changes_no_weight(tie: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config, model = random_model(tokenizer, tie_embeddings=tie)
+    before = {name: tensor.clone() for name, tensor in parameter_tensors(model).items()}
+    write(tmp_path, config, model, tokenizer, "int8")
+    assert all(map(torch.equal, parameter_tensors(model).values(), before.values()))
 
 
 def test_tied_matrices_are_written_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
