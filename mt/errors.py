@@ -67,7 +67,7 @@ def escape_line(text: str) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs the packages of an optional dependency group.
+    """Return the command that installs the packages of an optional dependency group, and its name.
 
     The packages are read from the metadata of the installed distribution.
     """
@@ -79,7 +79,8 @@ def install_hint(extra: str) -> str:
     packages = [name.strip() for name, _, condition in named if marker.search(condition)]
     if not packages:  # not installed, or an older version than that of the code
         return f"install the packages of the extra `{extra}`"
-    return "pip install " + " ".join(f'"{package}"' for package in packages)
+    command = " ".join(f'"{package}"' for package in packages)
+    return f"pip install {command} (the extra `{extra}`)"
 
 
 def run_reporting_errors(command: Callable[[], int]) -> int:
