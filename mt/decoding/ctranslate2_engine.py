@@ -96,8 +96,7 @@ class CTranslate2Engine(ExplainingEngine):
         if device not in available:
             raise UserError(f"device `{device}`: CTranslate2 has {listed(available)} here")
         self.positions = positions
-        settings = read_json(folder / "config.json", dict[str, Any])
-        self.adds_eos: bool = settings["add_source_eos"]
+        self.adds_eos: bool = read_json(folder / "config.json", dict[str, Any])["add_source_eos"]
         self.source_tokens, self.target_tokens = (
             side.processor.id_to_piece([*range(len(side))])
             for side in (tokenizer.source, tokenizer.target)
@@ -296,9 +295,8 @@ class CTranslate2Engine(ExplainingEngine):
         for index, result in _in_batches(follow, texts, targets, filled):
             length, end = len(targets[index]), len(sources[index]) - 1
             attention = np.asarray(result.attention[0][:length], dtype=np.float32)
-            if self.adds_eos:  # and leaves its column out
-                of_eos = 1 - attention.sum(axis=1, keepdims=True)
-                attention = np.hstack([attention, of_eos])
+            if self.adds_eos:  # its column is left out
+                attention = np.hstack([attention, 1 - attention.sum(axis=1, keepdims=True)])
             positions = attention.argmax(axis=1).tolist()
             aligned = enumerate(positions)
             alignment = tuple((place, token) for token, place in aligned if place < end)

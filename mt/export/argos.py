@@ -92,7 +92,7 @@ def export_argos(
             "type": "translate",
         }
         write_json(package / "metadata.json", metadata)
-        translations, expected = _translate(package, exported, tokenizer, proof.lines)
+        translations, expected = _translate(package, tokenizer, proof.lines)
         same = sum(map(str.__eq__, translations, expected))
         if same < exports.MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
@@ -108,7 +108,7 @@ def export_argos(
 
 
 def _translate(
-    package: Path, exported: Path, tokenizer: Tokenizer, lines: Sequence[str]
+    package: Path, tokenizer: Tokenizer, lines: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Translate lines as Argos Translate does with a package, each as one sentence.
 
@@ -117,10 +117,11 @@ def _translate(
     processor = sentencepiece.SentencePieceProcessor(
         model_file=str(package / "sentencepiece.model")
     )
-    of_package = _search(package / "model", processor.encode(list(lines), out_type=str))
+    pieces = processor.encode(list(lines), out_type=str)
     source, target = tokenizer.source.processor, tokenizer.target.processor
     tokens = [[*map(source.id_to_piece, ids[:-1])] for ids in tokenizer.encode_source(lines)]
-    of_run = ([*map(target.piece_to_id, found)] for found in _search(exported, tokens))
+    of_package, found = (_search(package / "model", side) for side in (pieces, tokens))
+    of_run = ([*map(target.piece_to_id, hypothesis)] for hypothesis in found)
     texts = [
         [text.replace(SPACE_MARK, " ").replace("_", " ") for text in side]
         for side in (map(processor.decode_pieces, of_package), map(tokenizer.decode_target, of_run))

@@ -33,12 +33,7 @@ from mt.decoding.load import (
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
-from mt.evaluation.scores import (
-    Evaluation,
-    choose_metrics,
-    evaluate,
-    is_better_than_chance,
-)
+from mt.evaluation.scores import Evaluation, choose_metrics, evaluate, is_better_than_chance
 from mt.export.m2m100 import import_m2m100, write_m2m100
 from mt.export.marian import import_marian, write_marian
 from mt.files import (
@@ -127,8 +122,8 @@ class Parity:
     signature: str
     """sacreBLEU signature of the BLEU scores; empty without references."""
     worst: tuple[DifferentLine, ...]
-    lower: tuple[str, ...] = ()
-    """Metrics by which the export is worse by more than chance."""
+    is_worse: bool = False
+    """True if BLEU or chrF2 of the export is lower by more than chance."""
 
     def why_not_kept(self, options: ExportOptions) -> str | None:
         """Return in one line why an export is not kept, or None if it is.
@@ -145,14 +140,13 @@ class Parity:
         before, after = self.run, self.export
         if before.bleu is None or before.chrf is None or after.bleu is None or after.chrf is None:
             return None
-        costs = {"BLEU": before.bleu - after.bleu, "chrF2": before.chrf - after.chrf}
-        if is_exact and abs(costs["BLEU"]) >= MAX_BLEU_DIFFERENCE:
-            return f"BLEU differs by {-costs['BLEU']:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
-        if not is_exact and limit and any(costs[name] > MAX_COST for name in self.lower):
+        bleu, chrf = before.bleu - after.bleu, before.chrf - after.chrf
+        if is_exact and abs(bleu) >= MAX_BLEU_DIFFERENCE:
+            return f"BLEU differs by {-bleu:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
+        if not is_exact and limit and self.is_worse and max(bleu, chrf) > MAX_COST:
             return (
-                f"the quantization costs {costs['BLEU']:z.2f} BLEU and {costs['chrF2']:z.2f} "
-                f"chrF2, more than {MAX_COST} and more than chance; `mt export --force` keeps "
-                "such a model, which is smaller and faster"
+                f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2, more than "
+                f"{MAX_COST} and more than chance; `mt export --force` keeps it all the same"
             )
         return None
 
@@ -281,15 +275,12 @@ class Proof:
             for source, one, other in zip(self.lines, of_run, of_export, strict=True)
             if one != other
         ]
-        data, lower = self.run.config.data, list[str]()
-        if different and self.references is not None:
-            tokenizer = self.run.config.evaluation.bleu_tokenizer
-            metrics = choose_metrics(data.target_language, tokenizer)
-            lower = [
-                name
-                for name, metric in zip(("BLEU", "chrF2"), metrics, strict=True)
-                if is_better_than_chance(metric, of_run, of_export, [self.references])
-            ]
+        language = self.run.config.data.target_language
+        references = [self.references] if different and self.references else []
+        is_worse = bool(references) and any(
+            is_better_than_chance(metric, of_run, of_export, references)
+            for metric in choose_metrics(language, self.run.config.evaluation.bleu_tokenizer)
+        )
         return Parity(
             self.origin,
             len(self.lines),
@@ -298,7 +289,7 @@ class Proof:
             export=export_result,
             signature=signature,
             worst=tuple(sorted(different, key=lambda line: line.chrf)[:_SHOWN_DIFFERENCES]),
-            lower=tuple(lower),
+            is_worse=is_worse,
         )
 
 
