@@ -67,7 +67,7 @@ def escape_line(text: str) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs the packages of an optional dependency group.
+    """Return the command that installs the packages of an optional dependency group, and its name.
 
     The packages are read from the metadata of the installed distribution.
     """
@@ -76,10 +76,10 @@ def install_hint(extra: str) -> str:
         requirements = metadata.requires(DISTRIBUTION) or []
     marker = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
     named = (line.partition(";") for line in requirements)
-    packages = [name.strip() for name, _, condition in named if marker.search(condition)]
+    packages = [f'"{name.strip()}"' for name, _, condition in named if marker.search(condition)]
     if not packages:  # not installed, or an older version than that of the code
         return f"install the packages of the extra `{extra}`"
-    return "pip install " + " ".join(f'"{package}"' for package in packages)
+    return f"pip install {' '.join(packages)} (the extra `{extra}`)"
 
 
 def run_reporting_errors(command: Callable[[], int]) -> int:

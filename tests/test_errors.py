@@ -71,4 +71,5 @@ def test_nearest_choice_is_suggested() -> None:
 def test_packages_of_an_extra_are_listed_for_installation() -> None:
     assert install_hint("langid").startswith('pip install "py3langid>=')
     assert install_hint("serve").count('"') == 8
+    assert install_hint("serve").endswith(" (the extra `serve`)")
     assert install_hint("newer") == "install the packages of the extra `newer`"

@@ -41,7 +41,7 @@ def export(
     """Export a run to another format, and prove that it translates alike.
 
     The exit status is 1, and no export is kept, if the translations differ too much: with a
-    quantization, if it costs more than 0.2 BLEU or 0.1 chrF2 on the valid split.
+    quantization, if it costs more than 1 BLEU or chrF2 on the valid split and more than chance.
     """
     if to == "huggingface" and quantization != "none":
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")

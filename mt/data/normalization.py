@@ -9,6 +9,7 @@ punctuation of Chinese and Japanese.
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain, permutations, product
 
 _JUNK = "\u00ad\u2060\ufeff"
@@ -97,6 +98,7 @@ _LAST_CODE, _SELECTORS = 0x30000, range(0xE0100, 0xE01F0)
 _FREQUENT_SPACES, _LONGEST_SPACE = " \t\xa0\u202f\u3000", 8
 
 
+@cache
 def list_rules(normalize: Callable[[str], str]) -> dict[str, str]:
     """Return the normal forms of characters, and of sequences that have one of their own.
 

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import sentencepiece
 
 from mt.config.data import TERM_TAGS
-from mt.data.normalization import normalize_source, normalize_target
-from mt.data.sentencepiece_model import NORMAL_FORM, without_space_in_front
+from mt.data.normalization import list_rules, normalize_source, normalize_target
+from mt.data.sentencepiece_model import NORMAL_FORM, with_rules, without_space_in_front
 from mt.data.words import is_unspaced
 from mt.errors import ConfigError, RunError, did_you_mean, listed
 from mt.files import read_bytes, read_json, replace_file, write_json
@@ -41,6 +41,8 @@ _SCRIPT_SHARE = 0.02
 _FORMAT = 1
 _MANIFEST = "tokenizer.json"
 JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
+SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
+"""SentencePiece models for other programs, named as by OPUS-MT."""
 TAG_LAST = "joint_tag_last.model"
 LAYOUTS = ([JOINT], [SOURCE, TARGET], [TAG_LAST])
 
@@ -290,6 +292,17 @@ class Tokenizer:
             lines = [*map(normalize_target, lines)]
         encoded, prefix = self.target.encode(lines), self.target_prefix
         return [[*prefix, *ids] for ids in encoded] if prefix else encoded
+
+    def write_for_others(self, folder: Path) -> None:
+        """Write SOURCE_SPM and TARGET_SPM, which normalize a text themselves."""
+        for name, vocabulary, normalize in (
+            (SOURCE_SPM, self.source, normalize_source),
+            (TARGET_SPM, self.target, normalize_target),
+        ):
+            model: bytes = vocabulary.processor.serialized_model_proto()
+            if vocabulary.is_normal:
+                model = with_rules(model, list_rules(normalize))
+            (folder / name).write_bytes(model)
 
     def decode_source(self, ids: Sequence[int]) -> str:
         """Return the source text of `ids` up to the first EOS."""

@@ -25,6 +25,7 @@ from mt.decoding.engine import (
     plan_batches,
 )
 from mt.errors import UserError, listed
+from mt.files import read_json
 from mt.runs import EXPORTED_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -95,6 +96,7 @@ class CTranslate2Engine(ExplainingEngine):
         if device not in available:
             raise UserError(f"device `{device}`: CTranslate2 has {listed(available)} here")
         self.positions = positions
+        self.adds_eos: bool = read_json(folder / "config.json", dict[str, Any])["add_source_eos"]
         self.source_tokens, self.target_tokens = (
             side.processor.id_to_piece([*range(len(side))])
             for side in (tokenizer.source, tokenizer.target)
@@ -293,6 +295,8 @@ class CTranslate2Engine(ExplainingEngine):
         for index, result in _in_batches(follow, texts, targets, filled):
             length, end = len(targets[index]), len(sources[index]) - 1
             attention = np.asarray(result.attention[0][:length], dtype=np.float32)
+            if self.adds_eos:  # its column is left out
+                attention = np.hstack([attention, 1 - attention.sum(axis=1, keepdims=True)])
             positions = attention.argmax(axis=1).tolist()
             aligned = enumerate(positions)
             alignment = tuple((place, token) for token, place in aligned if place < end)
@@ -317,7 +321,8 @@ class CTranslate2Engine(ExplainingEngine):
         return [list(results[index].log_probs) for index in indices]
 
     def _as_source(self, rows: IdLists) -> list[list[str]]:
-        return [[self.source_tokens[token] for token in row] for row in rows]
+        end = -1 if self.adds_eos else None
+        return [[self.source_tokens[token] for token in row[:end]] for row in rows]
 
     def _as_target(self, rows: IdLists) -> list[list[str]]:
         return [[self.target_tokens[token] for token in row] for row in rows]

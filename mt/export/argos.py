@@ -10,13 +10,11 @@ from typing import Any
 import sentencepiece
 
 from mt.config.data import TERM_TAGS
-from mt.data.normalization import list_rules, normalize_source
-from mt.data.sentencepiece_model import with_rules
-from mt.data.tokenizer import SPACE_MARK, Tokenizer
+from mt.data.tokenizer import SOURCE_SPM, SPACE_MARK, Tokenizer
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
 from mt.export import export as exports
-from mt.files import open_aside, read_json, replace_file, write_json
+from mt.files import open_aside, replace_file, write_json
 from mt.languages import base_language, code_parts, language_name
 from mt.runs import EXPORTED_MODEL, exported_details
 
@@ -82,13 +80,7 @@ def export_argos(
         model.mkdir(parents=True)
         for path in (exported / EXPORTED_MODEL, *exported_details(exported)):
             shutil.copyfile(path, model / path.name)
-        # Argos Translate gives the tokens of the text alone.
-        settings = read_json(model / "config.json", dict[str, Any])
-        write_json(model / "config.json", {**settings, "add_source_eos": True})
-        spm: bytes = tokenizer.source.processor.serialized_model_proto()
-        if tokenizer.source.is_normal:
-            spm = with_rules(spm, list_rules(normalize_source))
-        (package / "sentencepiece.model").write_bytes(spm)
+        shutil.copyfile(exported / SOURCE_SPM, package / "sentencepiece.model")
         names = [_NAMES.get(code, language_name(code)) for code in codes]
         metadata = {
             "package_version": _PACKAGE_VERSION,
@@ -100,7 +92,7 @@ def export_argos(
             "type": "translate",
         }
         write_json(package / "metadata.json", metadata)
-        translations, expected = _translate(package, exported, tokenizer, proof.lines)
+        translations, expected = _translate(package, tokenizer, proof.lines)
         same = sum(map(str.__eq__, translations, expected))
         if same < exports.MIN_IDENTICAL * len(expected):
             reason = f"{same} of {len(expected)} lines are equal in a package of Argos Translate"
@@ -116,7 +108,7 @@ def export_argos(
 
 
 def _translate(
-    package: Path, exported: Path, tokenizer: Tokenizer, lines: Sequence[str]
+    package: Path, tokenizer: Tokenizer, lines: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Translate lines as Argos Translate does with a package, each as one sentence.
 
@@ -125,10 +117,11 @@ def _translate(
     processor = sentencepiece.SentencePieceProcessor(
         model_file=str(package / "sentencepiece.model")
     )
-    of_package = _search(package / "model", processor.encode(list(lines), out_type=str))
+    pieces = processor.encode(list(lines), out_type=str)
     source, target = tokenizer.source.processor, tokenizer.target.processor
-    tokens = [[*map(source.id_to_piece, ids)] for ids in tokenizer.encode_source(lines)]
-    of_run = ([*map(target.piece_to_id, found)] for found in _search(exported, tokens))
+    tokens = [[*map(source.id_to_piece, ids[:-1])] for ids in tokenizer.encode_source(lines)]
+    of_package, found = (_search(package / "model", side) for side in (pieces, tokens))
+    of_run = ([*map(target.piece_to_id, hypothesis)] for hypothesis in found)
     texts = [
         [text.replace(SPACE_MARK, " ").replace("_", " ") for text in side]
         for side in (map(processor.decode_pieces, of_package), map(tokenizer.decode_target, of_run))

@@ -79,6 +79,7 @@ def write_model(
     )
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
+    spec.config.add_source_eos = not tokenizer.tag_is_last
     spec.config.bos_token = target[BOS]
     spec.config.decoder_start_token = target[EOS if config.decoder_start == "eos" else BOS]
     spec.config.eos_token = target[EOS]
@@ -124,10 +125,11 @@ def build_spec(
     spec.config.layer_norm_epsilon = NORM_EPSILON
     _fill_stack(spec.encoder, _Stack(config, weights, "encoder", positions))
     _fill_stack(spec.decoder, _Stack(config, weights, "decoder", positions))
-    target = weights["target_embedding.weight"]
-    spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", target)
+    # Copies, because CTranslate2 quantizes in place.
+    target = weights["target_embedding.weight"].copy()
+    spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", target).copy()
     spec.decoder.embeddings.weight = target
-    spec.decoder.projection.weight = weights.get("output.weight", target)
+    spec.decoder.projection.weight = weights.get("output.weight", target).copy()
     return spec
 
 

@@ -19,7 +19,7 @@ from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
-from mt.data.tokenizer import Tokenizer, copy_tokenizer
+from mt.data.tokenizer import SOURCE_SPM, TARGET_SPM, Tokenizer, copy_tokenizer
 from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.engine import Engine, length_limit
 from mt.decoding.load import (
@@ -33,7 +33,13 @@ from mt.decoding.load import (
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
-from mt.evaluation.scores import Evaluation, evaluate, label_scores
+from mt.evaluation.scores import (
+    Evaluation,
+    choose_metrics,
+    evaluate,
+    is_better_than_chance,
+    label_scores,
+)
 from mt.export.m2m100 import import_m2m100, write_m2m100
 from mt.export.marian import import_marian, write_marian
 from mt.files import (
@@ -66,8 +72,8 @@ PARITY_FILE = "parity.json"
 MIN_IDENTICAL = 0.995
 """Share of lines with equal translations that an export needs."""
 MAX_BLEU_DIFFERENCE = 0.1
-MAX_BLEU_COST, MAX_CHRF_COST = 0.2, 0.1
-"""Scores that a quantization may cost on the sample, rounded to two decimals."""
+MAX_COST = 1.0
+"""BLEU or chrF2 that a quantization may cost on the sample, unless it may be chance."""
 _MAX_LINES, _MAX_LINES_FOR_COST = 500, 2000
 """Lines of the valid split for the proof that models are equal, and to measure a difference."""
 _SHOWN_DIFFERENCES = 3
@@ -124,11 +130,13 @@ class Parity:
     signature: str
     """sacreBLEU signature of the BLEU scores; empty without references."""
     worst: tuple[DifferentLine, ...]
+    is_worse: bool = False
+    """True if BLEU or chrF2 of the export is lower by more than chance."""
 
     def why_not_kept(self, options: ExportOptions) -> str | None:
         """Return in one line why an export is not kept, or None if it is.
 
-        Without a quantization the translations must be equal; with one it may cost little.
+        Without a quantization the translations must be equal; with one they may cost MAX_COST.
         """
         share, limit = self.identical / self.sentences, options.min_identical
         is_exact = options.quantization == "none"
@@ -140,13 +148,13 @@ class Parity:
         before, after = self.run, self.export
         if before.bleu is None or before.chrf is None or after.bleu is None or after.chrf is None:
             return None
-        bleu, chrf = round(before.bleu - after.bleu, 2), round(before.chrf - after.chrf, 2)
-        if is_exact and abs(after.bleu - before.bleu) >= MAX_BLEU_DIFFERENCE:
+        bleu, chrf = before.bleu - after.bleu, before.chrf - after.chrf
+        if is_exact and abs(bleu) >= MAX_BLEU_DIFFERENCE:
             return f"BLEU differs by {-bleu:+z.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
-        if not is_exact and limit and (bleu > MAX_BLEU_COST or chrf > MAX_CHRF_COST):
+        if not is_exact and limit and self.is_worse and max(bleu, chrf) > MAX_COST:
             return (
-                f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2; the limits are "
-                f"{MAX_BLEU_COST} and {MAX_CHRF_COST}; `mt export --force` keeps it"
+                f"the quantization costs {bleu:z.2f} BLEU and {chrf:z.2f} chrF2, more than "
+                f"{MAX_COST} and more than chance; `mt export --force` keeps it all the same"
             )
         return None
 
@@ -276,6 +284,12 @@ class Proof:
             for source, one, other in zip(self.lines, of_run, of_export, strict=True)
             if one != other
         ]
+        language = self.run.config.data.target_language
+        references = [self.references] if different and self.references else []
+        is_worse = bool(references) and any(
+            is_better_than_chance(metric, of_run, of_export, references)
+            for metric in choose_metrics(language, self.run.config.evaluation.bleu_tokenizer)
+        )
         return Parity(
             self.origin,
             label_scores(self.origin, len(self.lines), search.search_label),
@@ -285,6 +299,7 @@ class Proof:
             export=export_result,
             signature=signature,
             worst=tuple(sorted(different, key=lambda line: line.chrf)[:_SHOWN_DIFFERENCES]),
+            is_worse=is_worse,
         )
 
 
@@ -305,8 +320,8 @@ def export_ctranslate2(
     """Export a run to the CTranslate2 model `output`.
 
     Both models translate the sample. Without quantization the export is kept only if the share
-    `min_identical` of the translations is equal; with it, only if it costs at most MAX_BLEU_COST
-    and MAX_CHRF_COST, or if `min_identical` is 0. An earlier export at `output` is replaced. Raises
+    `min_identical` of the translations is equal; with it, only if it costs at most MAX_COST or no
+    more than chance, or if `min_identical` is 0. An earlier export at `output` is replaced. Raises
     UserError before anything is written if the run cannot be exported, or `output` holds other
     files.
     """
@@ -329,6 +344,7 @@ def export_ctranslate2(
             quantization=None if quantization == "none" else quantization,
         )
         copy_tokenizer(run.path, folder / TOKENIZER_FOLDER)
+        run.tokenizer.write_for_others(folder)
         config = dump_config(run.config.changed(decoding=decoding))
         write_text(folder / CONFIG_FILE, config)
         exported = Exported(
@@ -465,7 +481,7 @@ def _check_earlier_export(output: Path) -> None:
     if not output.name or (names and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
-    written |= {"config.json", "README.md"}
+    written |= {"config.json", "README.md", SOURCE_SPM, TARGET_SPM}
     foreign = {name for name in names if not name.endswith("_vocabulary.json")} - written
     if foreign:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mt.config import ModelConfig
 from mt.config.data import language_of
-from mt.data.normalization import list_rules, normalize_source, normalize_target
 from mt.data.sentencepiece_model import (
     LAST,
     SPECIAL,
@@ -25,9 +24,9 @@ from mt.data.sentencepiece_model import (
     encode_token,
     read_text_tokens,
     replace_tokens,
-    with_rules,
 )
 from mt.data.tokenizer import SOURCE as SOURCE_FILE
+from mt.data.tokenizer import SOURCE_SPM, TARGET_SPM
 from mt.data.tokenizer import TARGET as TARGET_FILE
 from mt.decoding.load import FinishedRun
 from mt.errors import RunError, UserError, listed
@@ -101,14 +100,8 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
     }
     hf.write_folder(finished, folder, convert_tensors(finished.weights, model), settings)
     target_ids = "target_vocab.json" if separate else "vocab.json"
-    for name, file, vocabulary, normalize in (
-        ("source.spm", "vocab.json", tokenizer.source, normalize_source),
-        ("target.spm", target_ids, tokenizer.target, normalize_target),
-    ):
-        spm: bytes = vocabulary.processor.serialized_model_proto()
-        if vocabulary.is_normal:
-            spm = with_rules(spm, list_rules(normalize))
-        (folder / name).write_bytes(spm)
+    tokenizer.write_for_others(folder)
+    for file, vocabulary in (("vocab.json", tokenizer.source), (target_ids, tokenizer.target)):
         tokens = map(vocabulary.processor.id_to_piece, range(len(vocabulary)))
         write_json(folder / file, {token: index for index, token in enumerate(tokens)})
 
@@ -186,7 +179,7 @@ def import_marian(
     tables = find_tables(stored, settings, path)  # before a token is made for each row
     target_ids = "target_vocab.json" if tokenizer.separate_vocabs else "vocab.json"
     start, unk, sides = settings.decoder_start_token_id, tokenizer.unk_token, []
-    for file, ids_file in (("source.spm", "vocab.json"), ("target.spm", target_ids)):
+    for file, ids_file in ((SOURCE_SPM, "vocab.json"), (TARGET_SPM, target_ids)):
         ids = read_json(path / ids_file, dict[str, NonNegativeInt])
         if unk not in ids:
             raise RunError(f"{path / ids_file}: damaged, or lacks `{unk}`")
@@ -196,7 +189,7 @@ def import_marian(
         source_spm, source_rows = build_source_vocabulary(*sides[0])
         target_spm, target_rows = build_target_vocabulary(*sides[1], count=len(tables[1]))
     except ValueError as error:
-        raise RunError(f"{path}: source.spm or target.spm: {error}") from error
+        raise RunError(f"{path}: {SOURCE_SPM} or {TARGET_SPM}: {error}") from error
     if max(source_rows) >= len(tables[0]) or max(target_rows) >= len(tables[1]):
         raise RunError(f"{path}: vocab.json has more ids than the model has rows")
     config = {

@@ -1,7 +1,9 @@
 import itertools
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 
@@ -130,6 +132,15 @@ def test_every_variant_computes_the_same(
     check_steps(tmp_path, model, tokenizer, "greedy")
     check_steps(tmp_path, model, tokenizer, "beam")
     check_details(tmp_path, model, tokenizer)
+
+
+def test_a_quantization_changes_no_weight(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config, model = random_model(tokenizer, tie_embeddings="none")
+    weights = {name: tensor.numpy() for name, tensor in parameter_tensors(model).items()}
+    before = deepcopy(weights)
+    settings: dict[str, Any] = {"positions": POSITIONS, "quantization": "int8"}
+    write_model(tmp_path, config, weights, tokenizer=tokenizer, **settings)
+    assert all(np.array_equal(weights[name], before[name]) for name in before)
 
 
 def test_tied_matrices_are_written_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
