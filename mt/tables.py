@@ -1,9 +1,17 @@
-"""Tables of reports: aligned text columns in terminal cells."""
+"""Tables of reports: aligned text columns in terminal cells, and rows for a spreadsheet."""
 
+import csv
+import io
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 import wcwidth
+
+CORRECTION = "correction"
+"""Column of a spreadsheet that a reviewer of translations fills."""
+FORMULA = r"(?=['\s]*[-=+@－＝＋＠])"
+"""Start of a cell that a spreadsheet computes, unless an apostrophe stands before it."""
 
 
 def make_printable(text: str) -> str:
@@ -28,3 +36,13 @@ def align_columns(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -
         ).rstrip()
         for row in rows
     )
+
+
+def write_row(cells: Iterable[str]) -> str:
+    """Return a row of TSV, quoted as in CSV, with an apostrophe before what may be a formula.
+
+    `mt.data.sources.TsvPairs` reads the same texts.
+    """
+    row = io.StringIO()
+    csv.writer(row, delimiter="\t").writerow([re.sub(f"^{FORMULA}", "'", cell) for cell in cells])
+    return row.getvalue().removesuffix("\r\n") + "\n"

@@ -25,8 +25,8 @@ from mt.data.filters import (
     normalized,
     weighted_length,
 )
-from mt.data.numbers import missing_numbers
 from mt.data.verbatim import missing_verbatim
+from mt.data.words import missing_numbers
 from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
 from mt.decoding.shards import Job, Window

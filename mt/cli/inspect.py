@@ -129,6 +129,9 @@ def plan(
         "at most": " `training.patience` may end it earlier.",
         "at least": " This is the shortest case: no validation improves on the first.",
     }
+    end = f"`{planned.ends_by}` ends the training.{more[planned.bound]}"
+    if planned.ends_by == "training.budget":
+        end += f" It also pays for preparation and export: {loaded.training.budget} in all."
     device = planned.device
     if device == "cpu":
         device += f", {planned.threads} threads"
@@ -136,8 +139,7 @@ def plan(
         f"{config}: {planned.precision} on {device}",
         align_columns([*_plan_rows(planned), ("export to", "; ".join(exports))]),
         align_columns([*rows, ("in all", "", "", total)], right=(1, 2, 3)),
-        f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
-        f"`{planned.ends_by}` ends the training.{more[planned.bound]}",
+        f"Extrapolated from {planned.probed_updates} updates on this machine.\n{end}",
     ]
     typer.echo("\n\n".join(texts))
 
@@ -178,30 +180,41 @@ def _format_time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
-plot = command_group("plot", "Draw attention.")
+plot = command_group("plot", "Draw the curves of trainings, or the attention of a sentence.")
+_Picture = typer.Option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    writable=True,
+    help="Picture, .png or .svg; an existing file is replaced.",
+)
+
+
+@plot.command()
+def training(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    output: Annotated[Path | None, _Picture] = None,
+) -> None:
+    """Draw loss, validation scores and learning rate of runs, by default as RUN/training.png."""
+    if find_spec("matplotlib") is None:
+        raise UserError(f"plots need matplotlib: {install_hint('plot')}")
+    from mt.plotting.pictures import plot_trainings
+
+    typer.echo(plot_trainings(runs, output))
 
 
 @plot.command()
 def attention(
     run: RunArgument,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Sentence to translate.")],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            writable=True,
-            help="Output file, .png or .svg; an existing file is replaced.",
-        ),
-    ],
+    output: Annotated[Path, _Picture],
     overrides: DecodingOverrides = None,
 ) -> None:
-    """Draw the attention of each head for a sentence: cross in FILE, FILE-encoder, FILE-decoder."""
+    """Draw the attention of each head for a sentence: cross-attention, encoder, decoder."""
     checked = decoding_only(overrides)
     if find_spec("matplotlib") is None:
         raise UserError(f"plots need matplotlib: {install_hint('plot')}")
     from mt.plotting.attention_maps import plot_attention
 
-    for path in plot_attention(run, sentence, output=output, overrides=checked):
-        typer.echo(path)
+    plot_attention(run, sentence, output=output, overrides=checked)
+    typer.echo(output)

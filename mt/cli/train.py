@@ -1,9 +1,11 @@
 """Commands `mt init`, `mt train`, `mt reproduce` and `mt average`."""
 
+import logging
 import os
 import re
 import shlex
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,7 @@ RunOption = Annotated[
     Path | None,
     typer.Option("--run", metavar="DIR", help="Run folder; default: runs/NAME-OF-CONFIG."),
 ]
+_logger = logging.getLogger(__name__)
 
 
 def init(
@@ -106,6 +109,18 @@ def train(
         commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
         for command in (*commands, f"serve {folder}{tag}"):
             typer.echo(f"  mt {command}")
+        draw_curves(run)
+
+
+def draw_curves(run: Path) -> None:
+    """Draw the curves of a finished training if matplotlib is there; a failure is only logged."""
+    if find_spec("matplotlib") is not None:
+        try:
+            from mt.plotting.pictures import plot_trainings
+
+            typer.echo(f"  {plot_trainings([run])}: loss, scores and learning rate")
+        except Exception as error:
+            _logger.warning("%s: no picture of the training (%s)", run, error)
 
 
 def reproduce(config: ConfigFile, run: RunOption = None) -> None:
@@ -122,6 +137,7 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
     verdict = reproduce_recipe(loaded, run)
     export_and_calibrate(run, loaded)
     typer.echo(verdict.text)
+    draw_curves(run)
     if not verdict.passed:
         raise typer.Exit(1)
 

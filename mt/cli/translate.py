@@ -78,7 +78,7 @@ def translate(
         typer.Option(
             metavar="FILE",
             writable=True,
-            help="Write number, status, warnings and confidence of each line as TSV.",
+            help="Write a spreadsheet (TSV) with status, confidence and notes of each line.",
         ),
     ] = None,
     unbuffered: Annotated[

@@ -25,9 +25,9 @@ import numpy as np
 from ftfy.badness import is_bad
 
 from mt.config.data import CleaningConfig, Direction
-from mt.data.numbers import numbers_differ
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.processes import map_pairs
+from mt.data.words import numbers_differ
 from mt.errors import DataError, install_hint
 from mt.languages import (
     base_language,

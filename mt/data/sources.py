@@ -57,6 +57,7 @@ from mt.data.pairs import (
 from mt.errors import DataError, did_you_mean, listed
 from mt.files import expand_home, require_regular_file
 from mt.languages import base_language, language_name
+from mt.tables import CORRECTION, FORMULA
 
 
 def open_source(source: SplitSource | TrainSource, direction: Direction) -> PairSource:
@@ -154,7 +155,7 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
-        rows, blank, wide = self.rows(), 0, list[int]()
+        rows, blank, wide, is_reviewed = self.rows(), 0, list[int](), False
         first = [*islice(rows, _JUDGED_ROWS)]
         width = usual_width(map(len, first))
         for number, cells in enumerate(chain(first, rows), 1):
@@ -171,7 +172,10 @@ class TsvPairs(FileSource):
                 )
             if number == 1 and self._is_header(cells[source], cells[target]):
                 warn_once("%s: the first line names the columns and is left out", self.path)
+                is_reviewed = cells[target] == CORRECTION
                 continue
+            if is_reviewed:
+                cells = [re.sub(f"^'{FORMULA}", "", cell) for cell in cells]
             yield SentencePair(cells[source], cells[target])
         if blank:
             warn_once("%s: %d blank lines are left out", self.path, blank)
@@ -215,7 +219,8 @@ def usual_width(widths: Iterable[int]) -> int:
 
 
 _ROLE = re.compile(
-    r"(?:(source|src|original|input)|(target|trg|tgt|translation|output|mt|ref(?:erence)?))"
+    r"(?:(source|src|original|input)|"
+    r"(target|trg|tgt|translation|correction|output|mt|ref(?:erence)?))"
     r"(?:[ _.-]?(?:text|sentence|segment|lang|language))?s?"
     r"|(?:text|sentence|segment)[ _.-]?(?:(1|a)|(2|b))"
 )
@@ -278,7 +283,7 @@ def are_quoted(lines: Iterable[str]) -> bool:
                     plain.add(column)
                 continue
             is_quoted = True
-            if not any(mark in cell[1:-1] for mark in '"\t\n'):
+            if not any(mark in cell[1:-1] for mark in '"\t\n\r'):
                 needless[column] = needless.get(column, True) and "," in cell
     faulty = [n for n, by_comma in needless.items() if n in plain and (plain_comma or not by_comma)]
     return is_quoted and not faulty

@@ -199,8 +199,8 @@ class Preparation:
             if len(ids) > self.longest_source:
                 texts = splitter.split(text)
                 parts = [*zip(texts, encode(texts), strict=True)]
-                cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
-                cut += f"translated in {len(parts)} parts"
+                cut = f"translated in parts: {len(parts)} of {len(ids)} tokens, the model supports "
+                cut += f"up to {self.longest_source}"
             is_space = not gap.isascii() and {*map(unicodedata.category, gap)} == {"Zs"}
             if index and usual != joiner and (gap == usual or (usual and is_space)):
                 gap = joiner

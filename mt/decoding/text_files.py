@@ -5,10 +5,11 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -27,11 +28,12 @@ from mt.data.corpus_files import (
 from mt.data.glossary import read_terms
 from mt.decoding.engine import ExplainingEngine, TokenDetails
 from mt.decoding.load import StoredModel
+from mt.decoding.preparation import repair_unicode
 from mt.decoding.shards import Job, ProduceWindows, Result, Shard, Window, run_shard
 from mt.decoding.translator import Translation, Translator, check_n_best, log_notes
 from mt.errors import DataError, UserError
 from mt.files import check_output_files, is_special, replace_file, require_file, resolved
-from mt.tables import make_printable
+from mt.tables import CORRECTION, make_printable, write_row
 
 Form = Literal["text", "n-best", "json"]
 _logger = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class FileJob:
     n_best: int = 1
     """Alternatives per line; the form `text` writes only the best one."""
     report: Path | None = None
-    """File for the number, status and notes of each line; replaced like `output`."""
+    """Spreadsheet with a row for each line, see `report_row`; replaced like `output`."""
     look_ahead: int | None = None
     """Lines read before the first is answered; None: the default of the translator."""
     prefixes: Path | None = None
@@ -178,6 +180,7 @@ def translated_windows(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
     done = terms = 0
+    kinds = Counter[str]()
     while window := [*islice(translations, size)]:
         if first:
             window = [
@@ -185,11 +188,16 @@ def translated_windows(
                 for translation in window
             ]
         for translation in window:
-            log_notes(translation)
+            if job.report:
+                kinds.update(note.partition(":")[0] for note in translation.notes)
+            else:
+                log_notes(translation)
             terms += len(translation.terms)
-        done += len(window)
+        rows = map(report_row, window)
         text = "".join(write(window, translator)).encode()
-        yield Window(len(window), (text, "".join(map(report_line, window)).encode()))
+        yield Window(len(window), (text, format_report(rows, is_first=not first + done)))
+        done += len(window)
+    log_kinds(job.report, kinds)
     if job.glossary and done and not terms:
         where = f"lines {first + 1:,} to {first + done:,}"
         _logger.warning("%s: none of its source terms is in %s", job.glossary, where)
@@ -268,8 +276,11 @@ FORMS: dict[Form, Callable[[Sequence[Translation], Translator], Iterator[str]]] 
 }
 
 
-def report_line(translation: Translation) -> str:
-    """Return line number, status, notes and confidence of a translation, separated by tabs.
+REPORT_COLUMNS = "line", "status", "confidence", "source", "translation", CORRECTION, "notes"
+
+
+def report_row(translation: Translation) -> list[str]:
+    """Return the row of a report for a translation, whose `correction` is empty.
 
     The last notes have the terms of a line, and its sentences if there are several.
     """
@@ -279,7 +290,24 @@ def report_line(translation: Translation) -> str:
     if (count := len(translation.sentences)) > 1:
         notes.append(f"{count} sentences: {make_printable(' | '.join(translation.sentences))}")
     confidence = "" if translation.confidence is None else f"{translation.confidence:.0f}"
-    return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\t{confidence}\n"
+    source, _ = repair_unicode(translation.source)
+    number, text = str(translation.line_number), translation.text
+    return [number, translation.status, confidence, source, text, "", "; ".join(notes)]
+
+
+def format_report(rows: Iterable[Sequence[str]], *, is_first: bool = True) -> bytes:
+    """Return rows of a report as TSV; the first ones are below a header.
+
+    Excel reads UTF-8 by its byte-order mark.
+    """
+    header, encoding = ([REPORT_COLUMNS], "utf-8-sig") if is_first else ([], "utf-8")
+    return "".join(map(write_row, chain(header, rows))).encode(encoding)
+
+
+def log_kinds(report: Path | None, kinds: Counter[str]) -> None:
+    """Log the number of the notes of each kind in a report."""
+    for kind, count in kinds.most_common():
+        _logger.warning("%s: %s (%d)", report, kind, count)
 
 
 def _open_input(job: FileJob) -> Iterator[str]:

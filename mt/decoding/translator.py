@@ -11,9 +11,9 @@ from typing import Literal
 from mt.config import DecodingConfig
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, Term, as_terms
-from mt.data.numbers import missing_numbers
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
+from mt.data.words import missing_numbers
 from mt.decoding.alignment import Link, WordAligner, align_words, map_spans_to_line
 from mt.decoding.confidence import Calibration, mean_log_prob, read_calibration
 from mt.decoding.engine import Engine, TermUse, TranslatedPart
@@ -364,7 +364,7 @@ class Translator:
             (numbers, "ok", f"numbers not in the translation: {listed(numbers)}"),
             (restored, "ok", f"put back into the translation: {listed(restored)}"),
             (has_invalid, "ok", "bytes that form no character are left out"),
-            (unknown, "ok", f"the tokenizer does not know {unknown}"),
+            (unknown, "ok", f"unknown to the tokenizer: {unknown}"),
             (line.cut, "ok", line.cut),
         ]
         rows = [(status, note) for applies, status, note in table if applies]

@@ -16,7 +16,7 @@ from mt.data.filters import (
     length_ratio,
     looks_tokenized,
 )
-from mt.data.numbers import numbers_differ
+from mt.data.words import numbers_differ
 from mt.languages import base_language, code_parts
 
 MAX_LINES_SHOWN = 3

@@ -3,6 +3,7 @@
 import codecs
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_c
 from mt.data.glossary import read_terms
 from mt.decoding.load import StoredModel
 from mt.decoding.text_files import (
+    format_report,
     load_for_files,
+    log_kinds,
     open_output,
     progress_bar,
-    report_line,
+    report_row,
     stdin_chunks,
 )
 from mt.decoding.translator import log_notes
@@ -193,7 +196,7 @@ class DocumentJob:
     """Output file, replaced when the new one is complete; None: stdout."""
     format: Format
     report: Path | None = None
-    """File for the number, status and notes of each text; replaced like `output`."""
+    """Spreadsheet with a row for each text, see `report_row`; replaced like `output`."""
     column: str | None = None
     """Field of JSON lines; name or number of a column of TSV."""
     fuzzy: bool = False
@@ -250,7 +253,7 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        rows, term_count = list[str](), 0
+        rows, kinds, term_count = list[list[str]](), Counter[str](), 0
         bar = stack.enter_context(progress_bar(job.input, texts=len(texts)))
 
         def translate() -> Iterator[TranslatedLine]:
@@ -258,8 +261,11 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
             lines = [text.text for text in texts]
             has_tags = [text.has_tags for text in texts]
             for translation, links in translator.stream_with_links(lines, has_tags):
-                log_notes(translation, "text")
-                rows.append(report_line(translation))
+                if job.report:
+                    kinds.update(note.partition(":")[0] for note in translation.notes)
+                else:
+                    log_notes(translation, "text")
+                rows.append(report_row(translation))
                 term_count += len(translation.terms)
                 bar.update()
                 needs_review = translation.needs_review or (
@@ -271,10 +277,12 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
         def refuse(numbers: range, reason: str) -> None:
             _logger.warning("text %d: keeps its source: %s", numbers[0], reason)
             for number in numbers:
-                rows[number - 1] = f"{number}\tkept\t{reason}\t\n"
+                rows[number - 1][1:3] = "kept", ""
+                rows[number - 1][-1] = reason
 
         out.writelines(document.translate(items, translate(), refuse))
         if report is not None:
-            report.writelines(row.encode() for row in rows)
+            report.write(format_report(rows))
+        log_kinds(job.report, kinds)
         if job.glossary and texts and not term_count:
             _logger.warning("%s: none of its source terms is in the texts", job.glossary)

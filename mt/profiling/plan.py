@@ -86,13 +86,13 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     Nothing is written to `run`. Raises the errors of training for a config that cannot be trained
     here, and RunError where the disk of `run` is too small.
     """
+    ends_at = time.perf_counter() + (config.training.budget_seconds or 0.0)
     device = select_device(config.training.device)
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
     with temporary_trainer(config, MAX_UPDATES) as (trainer, sized):
         data = trainer.data
-        ends_at = time.perf_counter() + (config.training.budget_seconds or 0.0)
         measure = partial(measure_speed, world=trainer.world)
         length = choose_length(sized, data, device, measure, ends_at=ends_at)
         config = with_settings(sized, length)
@@ -111,6 +111,9 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         if count is not None:
             ends_by = f"training.max_{'updates' if count == training.max_updates else 'epochs'}"
             bound = "at most" if earliest is not None and earliest < count else "exactly"
+        given = sized.training.max_updates, sized.training.decay_updates
+        if training.budget is not None and training.max_updates == count not in given:
+            ends_by = "training.budget"
         count = count or earliest
         assert count is not None, "the config requires an end"
         validations = -(-count // training.validate_every)  # the last update is always validated
@@ -149,6 +152,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         scored = (validations * sizes[0] + sizes[1]) / (validations + 1)
         seconds = {**seconds, "validation": seconds["validation"] * scored / len(data.valid)}
         numbers = {"update": count, "validation": validations + 1, "checkpoint": checkpoints}
+        total = sum(seconds[name] * number for name, number in numbers.items())
         return TrainingPlan(
             device=device.type,
             precision=trainer.learner.precision.name,
@@ -173,10 +177,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             memory_free_bytes=free,
             **disk,
             probed_updates=probed_updates,
-            seconds={
-                **seconds,
-                "total": sum(seconds[name] * number for name, number in numbers.items()),
-            },
+            seconds={**seconds, "total": min(total, training.budget_seconds or total)},
         )
 
 

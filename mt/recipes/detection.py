@@ -33,6 +33,7 @@ from mt.doctor.check import are_swapped
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home
 from mt.languages import base_language, describe_country, scripts_of
+from mt.tables import CORRECTION
 
 _FORMATS = {
     ".tsv": "tsv",
@@ -281,6 +282,7 @@ def choose_columns(
         n: names[n] for n in texts if _is_code(names[n]) and not any(map(_is_code, columns[n]))
     }
     sides = [[n for n in texts if column_role(names[n]) == side] for side in ("source", "target")]
+    sides[1].sort(key=lambda n: names[n] != CORRECTION)
     chosen = [side[0] for side in sides if side]
     if len(chosen) < 2 and len(codes) > 1:
         chosen = _match_languages(codes, languages)

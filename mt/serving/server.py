@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mt.data.glossary import read_terms
 from mt.decoding.translator import Translator
 from mt.errors import UserError
+from mt.evaluation.run_info import read_info
 from mt.serving.batching import TRIAL, Batcher
 from mt.serving.requests import Access, Limits, Metrics
 from mt.serving.service import build_app
@@ -60,7 +61,8 @@ def serve_run(
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", address.host)
         name, access = run.resolve().name, replace(access, host=address.host.lower())
-        server = build_server(translator, name, limits=limits, access=access)
+        names = {"model": name, "quality": describe_quality(run)}
+        server = build_server(translator, names, limits=limits, access=access)
         listener.listen()
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
@@ -68,15 +70,30 @@ def serve_run(
         server.run(sockets=[listener])
 
 
-def build_server(translator: Translator, name: str, *, limits: Limits, access: Access) -> "Server":
-    """Return a server to run on a bound socket."""
+def describe_quality(run: Path) -> str:
+    """Return the scores of a model on a test or the validation split, or "" if there are none."""
+    try:
+        info = read_info(run)
+    except (UserError, OSError):
+        return ""
+    for split, score in info["scores"].items():
+        if score["current"] and not score["overrides"] and split != "valid":
+            facts = [f"{score[key]} {key}" for key in ("sentences", "search") if key in score]
+            return ", ".join([split, *facts, f"BLEU {score['BLEU']}", f"chrF2 {score['chrF2']}"])
+    return str(info["model"]["validation"]) if info["model"] else ""
+
+
+def build_server(
+    translator: Translator, names: Mapping[str, str], *, limits: Limits, access: Access
+) -> "Server":
+    """Return a server to run on a bound socket; see `build_app`."""
     counts = {"greedy": 0, "beam": translator.decoding.beam - 1}
     alternatives = counts.get(translator.decoding.search, MOST_ALTERNATIVES)
     limits = replace(limits, alternatives=min(alternatives, MOST_ALTERNATIVES))
     metrics = Metrics()
     batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
     config = uvicorn.Config(
-        build_app(batcher, metrics, name=name, limits=limits, access=access),
+        build_app(batcher, metrics, names=names, limits=limits, access=access),
         loop="asyncio",
         http=_TimedProtocol,
         ws="none",

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -121,9 +121,9 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def build_app(
-    batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits, access: Access
+    batcher: Batcher, metrics: Metrics, *, names: Mapping[str, str], limits: Limits, access: Access
 ) -> FastAPI:
-    """Return the application; it starts and stops `batcher`. `name` is the model's on the page."""
+    """Return the application; it starts and stops `batcher`. `names`: `model` and `quality`."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -132,8 +132,11 @@ def build_app(
         batcher.stop()
         await asyncio.to_thread(batcher.join)
 
-    async def answer_error(_: Request, error: Any) -> Response:
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    async def answer_error(request: Request, error: Any) -> Response:
+        message = error.detail
+        if error.status_code == 404:
+            message = f"{request.url.path}: not found; /openapi.json describes the API"
+        return JSONResponse({"error": message}, error.status_code, error.headers)
 
     # FastAPI's own documentation pages load scripts from the network.
     app = FastAPI(title="mt", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -158,7 +161,7 @@ def build_app(
                 await asyncio.wrap_future(batcher.submit([TRIAL]))
         about = {
             "status": batcher.status,
-            "model": name,
+            **names,
             "source": batcher.translator.direction.source,
             "target": batcher.translator.direction.target,
             "characters": limits.characters,

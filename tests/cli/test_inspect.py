@@ -163,11 +163,10 @@ def test_a_real_plan_writes_nothing(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None:
-    status, out, err = program(
-        *("plot", "attention", finished_run, "one two", "-o", tmp_path / "a.png"),
-        *("--set", "decoding.search=greedy"),
-    )
-    pictures = [tmp_path / name for name in ("a-encoder.png", "a-decoder.png", "a.png")]
-    assert (status, out.splitlines(), err) == (0, [*map(str, pictures)], "")
-    assert sorted(tmp_path.iterdir()) == sorted(pictures)
+def test_plots(program: Program, finished_run: Path, run: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    sentence = ("one two", "-o", picture, "--set", "decoding.search=greedy")
+    assert program("plot", "attention", finished_run, *sentence) == (0, f"{picture}\n", "")
+    assert program("plot", "training", run) == (0, f"{run / 'training.png'}\n", "")
+    assert program("plot", "training", run, finished_run, "-o", picture)[0] == 0
+    assert sorted(tmp_path.iterdir()) == [picture, run]

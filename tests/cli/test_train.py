@@ -23,8 +23,11 @@ def test_train_uses_the_run_folder_and_the_overrides(
     lines = out.splitlines()
     assert (status, [lines[0], *lines[2:]], err) == (0, shown, "")
     assert lines[1].startswith("next: ")
+    recorded("mt.plotting.pictures.plot_trainings", Path("r/training.png"))
     settings = ["--set", "model.heads=4", "--set", "seed=7"]
-    assert program("train", recipe, "--run", "r", *settings)[0] == 0
+    status, out, err = program("train", recipe, "--run", "r", *settings)
+    assert (status, err) == (0, "")
+    assert out.endswith("  r/training.png: loss, scores and learning rate\n")
     (((config, run), _), ((changed, other_run), _)) = calls
     assert (config.model.heads, config.seed, run) == (8, 1, Path("runs/tiny"))
     assert (changed.model.heads, changed.seed, other_run) == (4, 7, Path("r"))

@@ -1,5 +1,6 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
+import csv
 import json
 import math
 import os
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from mt import Translator
+from mt.data.pairs import Checksums
+from mt.data.sources import TsvPairs
 from mt.decoding.text_files import FileJob
 from mt.documents.document import DocumentJob
 from mt.serving.requests import Access, Limits
@@ -62,7 +65,7 @@ def test_every_line_gets_one_line_in_order(
     clean: list[str], finished_run: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "report"
-    command = [sys.executable, "-m", "mt", "translate", str(finished_run), "--report", str(report)]
+    command = [sys.executable, "-m", "mt", "translate", str(finished_run), "--report", "report"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         command, input=b"\n".join(NASTY), capture_output=True, cwd=tmp_path, env=environment
@@ -71,16 +74,15 @@ def test_every_line_gets_one_line_in_order(
     assert done.stdout.decode().split("\n") == [*clean, ""]
     assert clean[:3] == READ[:3], "white space is restored"
     assert clean[3]
-    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").split("\n")[:-1]]
+    pairs = [*TsvPairs(Checksums("", ""), report, (3, 5), ("en", "de")).read()]
+    assert [pair.source for pair in pairs] == READ, "what a reviewer fills can be a corpus"
+    with report.open(encoding="utf-8-sig", newline="") as file:
+        _, *rows = csv.reader(file, delimiter="\t")
     assert [int(number) for number, *_ in rows] == [*range(1, len(NASTY) + 1)]
     assert [status for _, status, *_ in rows[:3]] == ["empty"] * 3
-    logged = [
-        line.removeprefix("line ").split(": ", 1) for line in done.stderr.decode().splitlines()
-    ]
-    for number, _, notes, _ in rows:
-        assert notes == "; ".join(note for line, note in logged if line == number)
     broken = [number for number, line in enumerate(READ, start=1) if "\ufffd" in line]
-    assert [int(number) for number, _, notes, _ in rows if BYTES in notes] == broken
+    assert [int(number) for number, *_, notes in rows if BYTES in notes] == broken
+    assert f"report: {BYTES} ({len(broken)})" in done.stderr.decode().splitlines()
     assert [path.name for path in tmp_path.iterdir()] == ["report"], "nothing was executed"
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.data.corpus_files import LineReader
-from mt.data.numbers import missing_numbers, numbers_differ
+from mt.data.words import missing_numbers, numbers_differ
 
 
 @pytest.mark.parametrize(

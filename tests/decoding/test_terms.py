@@ -17,7 +17,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import without_terms
 from mt.decoding.confidence import mean_log_prob
 from mt.decoding.engine import Hypothesis, TokenDetails
-from mt.decoding.text_files import report_line
+from mt.decoding.text_files import report_row
 from mt.decoding.translator import Translation, Translator
 from tests.decoding.fakes import ExplainingFake
 from tests.factories import Program, foreign_vocabulary
@@ -277,7 +277,7 @@ def test_a_term_without_a_place_is_reported(
     assert translation.text == text
     assert translation.notes[-1] == "terms not in the translation: `Köter` for `dog`"
     assert translation.status in {"missed-term", "altered"}
-    number, status, notes, _ = report_line(translation).removesuffix("\n").split("\t")
+    number, status, *_, notes = report_row(translation)
     assert (number, status) == ("1", translation.status)
     assert notes.endswith("; terms: dog → Köter: missed")
 
@@ -334,7 +334,8 @@ def test_files_are_translated_with_a_glossary(
     common = [text, "--glossary", terms, "--report", report, "-o", out, *extra]
     status, _, err = program("translate", finished_run, *common)
     assert status == 0, err
-    first, second = report.read_text().splitlines()
+    header, first, second = report.read_text().splitlines()
+    assert header.startswith("\ufeffline\tstatus\t")
     assert "terms: two → BÜHNE: " in first
     assert "terms" not in second
     assert ("BÜHNE" in out.read_text()) is ("missed" not in first)

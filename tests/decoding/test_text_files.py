@@ -19,7 +19,7 @@ from mt.decoding.text_files import (
     as_n_best,
     as_text,
     read_lines,
-    report_line,
+    report_row,
     stdin_lines,
     translate_file,
 )
@@ -61,13 +61,16 @@ def test_file_to_file_with_a_report(
     lines = output.read_bytes().decode("utf-8").split("\n")
     assert len(lines) == 7
     assert lines[0] == lines[1] == lines[2] != ""
-    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
+    header, *rows = [line.split("\t") for line in report.read_text("utf-8-sig").splitlines()]
+    assert " ".join(header) == "line status confidence source translation correction notes"
     assert [row[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
-    assert rows[3][2].startswith("bytes that are not UTF-8 are read as U+FFFD; ")
-    assert rows[3][2].endswith("parts")
-    assert rows[4][1:] == ["empty", "", ""]
-    logged = [each for each in caplog.messages if each.startswith("line 4: ")]
-    assert "; ".join(message.removeprefix("line 4: ") for message in logged) == rows[3][2]
+    assert [row[4] for row in rows] == lines[:6]
+    assert rows[3][6].startswith("bytes that are not UTF-8 are read as U+FFFD; ")
+    assert "; translated in parts: " in rows[3][6]
+    assert rows[4][1:] == ["empty", *[""] * 5]
+    kinds = [note.partition(":")[0] for note in rows[3][6].split("; ")[:2]]
+    assert {f"{report}: {kind} (1)" for kind in kinds} <= {*caplog.messages}
+    assert not any(message.startswith("line ") for message in caplog.messages)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["in.txt", "out.txt", "report.tsv"]
 
@@ -283,10 +286,10 @@ def test_text_n_best_and_report_of_blank_and_split_lines() -> None:
         '2 ||| a ||| b\u2028"é ||| -0.500000\n',
         "2 ||| c ||| -1.250000\n",
     ]
-    assert [*map(report_line, (BLANK, SPLIT))] == [
-        "1\tempty\t\t\n",
-        "3\taltered\tone; two; 2 sentences: Two. | lines or less\t\n",
-    ]
+    blank, split = map(report_row, (BLANK, SPLIT))
+    assert blank == ["1", "empty", "", BLANK.source, "", "", ""]
+    notes = "one; two; 2 sentences: Two. | lines or less"
+    assert split == ["3", "altered", "", SPLIT.source, 'a ||| b\u2028"é', "", notes]
 
 
 @pytest.mark.parametrize(

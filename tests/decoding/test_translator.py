@@ -237,7 +237,7 @@ def test_unknown_characters_are_named_once_in_order() -> None:
     lines = ["naïve", "雪 and 雨, 雪\u200b", f"a long text before {others}"]
     known, some, many = build_translator(UpperCase(), known=256).stream(lines)
     assert (known.status, known.notes) == ("ok", ())
-    note = "the tokenizer does not know `雪` (U+96EA), `雨` (U+96E8), U+200B"
+    note = "unknown to the tokenizer: `雪` (U+96EA), `雨` (U+96E8), U+200B"
     assert (some.status, some.notes) == ("ok", (note,))
     assert many.notes[0].endswith(f"`{chr(0x4E09)}` (U+4E09) and 5 more")
 
@@ -361,7 +361,7 @@ def test_long_sentence_is_cut_and_the_others_are_not() -> None:
     assert found.text == "ONE TWO.  THREE FOUR, FIVE SIX. SEVEN."
     assert (found.status, found.notes) == (
         "ok",
-        ("22 tokens, the model supports up to 12: translated in 2 parts",),
+        ("translated in parts: 2 of 22 tokens, the model supports up to 12",),
     )
     assert len(found.alternatives[0].parts) == 4
 

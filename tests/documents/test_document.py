@@ -40,10 +40,12 @@ def test_document_with_report(
     translate_document(MODEL, DocumentJob(source, output, "html", report))
     assert output.read_bytes() == UPPER.replace(b"A DOG", b"A DOG OF 7")
     assert source.read_bytes() == PAGE.replace(b"a dog", b"A DOG OF 7")
-    first, second = report.read_text().splitlines()
-    assert first == "1\tok\t2 sentences: First one. | Second one.\t"
+    _, first, second = report.read_text().splitlines()
+    assert first.startswith(
+        "1\tok\t\tFirst one. Second one.\tFIRST ONE. SECOND ONE.\t\t2 sentences: "
+    )
     assert second.startswith("2\tcopied\t")
-    assert "text 2: the translation is the line itself" in caplog.messages
+    assert f"{report}: the translation is the line itself (1)" in caplog.messages
     assert len(engine.calls) == 2, "texts are translated in batches, not all at once"
 
 
@@ -56,9 +58,9 @@ def test_refused_translation_is_kept_in_the_report(
     source.write_text('{"t": "one"}\n{"t": "a {name} b"}\n')
     translate_document(MODEL, DocumentJob(source, output, "jsonl", report, column="t"))
     assert output.read_text() == '{"t": "ONE"}\n{"t": "a {name} b"}\n'
-    first, second = report.read_text().splitlines()
-    assert first == "1\tok\t\t"
-    assert second.startswith("2\tkept\tthe translation ")
+    _, first, second = report.read_text().splitlines()
+    assert first == "1\tok\t\tone\tONE\t\t"
+    assert second.startswith("2\tkept\t\ta {name} b\tA {NAME} B\t\tthe translation ")
     assert "`{name}`" in second
     assert any("text 2: keeps its source: " in message for message in caplog.messages)
 
@@ -128,10 +130,10 @@ def test_entry_with_a_missed_term_is_marked_for_review(
     translate_document(MODEL, job)
     marked = output.read_bytes()
     assert all(marked.count(mark) == 1 for mark in marks)
-    first, second = report.read_text().splitlines()[:2]
-    assert first == "1\tok\tterms: cat → CAT: used (model)\t"
+    first, second = report.read_text().splitlines()[1:3]
+    assert first.startswith("1\tok\t") and first.endswith("\tterms: cat → CAT: used (model)")
     missed = "terms not in the translation: `Hund` for `dog`; terms: dog → Hund: missed"
-    assert second == f"2\tmissed-term\t{missed}\t"
+    assert second.startswith("2\tmissed-term\t") and second.endswith(f"\t{missed}")
     terms.write_text("cat\tCat\n")
     translate_document(MODEL, job)
     other, plain = output.read_bytes(), tmp_path / "plain"

@@ -15,12 +15,12 @@ from mt.errors import UserError
 from mt.model.hooks import record_attention
 from mt.plotting.attention_maps import (
     TokenAxis,
-    check_picture,
     compute_maps,
+    draw_attention,
     label_tokens,
     plot_attention,
-    write_picture,
 )
+from mt.plotting.pictures import check_picture, write_picture
 from mt.special_ids import BOS
 
 SENTENCE = "one two three"
@@ -29,7 +29,7 @@ CHINESE = "这只黑猫在睡觉，直骨"
 
 def test_maps_are_those_of_the_sentence_and_its_translation(finished_run: Path) -> None:
     translator = Translator.load(finished_run, device="cpu")
-    encoder, decoder, cross = compute_maps(translator, SENTENCE)
+    cross, encoder, decoder = compute_maps(translator, SENTENCE)
     tokenizer, engine = translator.tokenizer, translator.engine
     assert isinstance(engine, TorchEngine)
     source = tokenizer.encode_source([SENTENCE])[0]
@@ -56,7 +56,7 @@ def test_an_incomplete_translation_has_no_eos(
 ) -> None:
     settings = ["decoding.max_length_ratio=0.0", "decoding.max_length_extra=1"]
     translator = Translator.load(finished_run, overrides=settings, device="cpu")
-    _, decoder, cross = compute_maps(translator, SENTENCE)
+    cross, _, decoder = compute_maps(translator, SENTENCE)
     assert decoder.keys.tokens == ("<s>",)
     assert len(cross.queries.tokens) == 1
     assert cross.queries.tokens != ("</s>",)
@@ -74,11 +74,12 @@ def test_a_sentence_that_cannot_be_translated_is_an_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_three_pictures_are_written(finished_run: Path, tmp_path: Path) -> None:
-    pictures = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
-    names = ["a.b-encoder.svg", "a.b-decoder.svg", "a.b.svg"]
-    assert [picture.name for picture in pictures] == names
-    assert all(picture.stat().st_size > 5_000 for picture in pictures)
+def test_one_picture_has_all_kinds_of_attention(finished_run: Path, tmp_path: Path) -> None:
+    plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.b.svg"]
+    figure = draw_attention(compute_maps(Translator.load(finished_run), SENTENCE), "run")
+    axes = [area.axes for area in figure.subfigs]
+    assert [len(panels) for panels in axes] == [3, 3, 3], "two heads and a colour bar each"
 
 
 def drawing(text: str) -> Callable[[], Figure]:

@@ -96,6 +96,12 @@ def test_extent_follows_from_updates_and_patience(
     assert planned.seconds == {"update": 0.5, "validation": 3.0, "checkpoint": 0.25, "total": times}
 
 
+def test_a_budget_limits_the_time(plan: Plan) -> None:
+    planned = plan(max_updates=None, budget="40s")
+    assert (planned.ends_by, planned.seconds["total"]) == ("training.budget", 40)
+    assert plan(max_updates=12, budget="1h").ends_by == "training.max_updates"
+
+
 def test_counts_are_those_of_the_corpus(
     corpus: TrainingData, plan: Plan, probed: list[NDArray[np.integer]]
 ) -> None:

@@ -110,7 +110,12 @@ class Client:
 
 @contextmanager
 def running(translator: Translator, access: Access = NO_KEY, **limits: int) -> Iterator[Client]:
-    server = build_server(translator, "my run", limits=Limits(**limits), access=access)
+    server = build_server(
+        translator,
+        {"model": "my run", "quality": "test, BLEU 9"},
+        limits=Limits(**limits),
+        access=access,
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -136,6 +136,7 @@ def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browse
     assert page.run("document.getElementById('count').textContent") == "72 of 20,000 characters"
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
+    assert page.run("document.getElementById('quality').textContent") == "Quality: test, BLEU 9"
     answer = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
     assert answer == ["Alternatives"] * 2
     page.click("details summary")

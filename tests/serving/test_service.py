@@ -109,7 +109,11 @@ def test_status_and_notes_of_a_text_come_from_its_lines(serve: Serve, backwards:
         ("", "empty", []),
         ("ab\n", "ok", []),
         ("aba", "copied", ["the translation"]),
-        ("ab cd ef\r\naba\n", "copied", ["line 1: 9 tokens", "line 2: the translation"]),
+        (
+            "ab cd ef\r\naba\n",
+            "copied",
+            ["line 1: translated in parts", "line 2: the translation"],
+        ),
     ):
         [answer] = client.post({"texts": [text]})[1]["translations"]
         assert answer["status"] == status
@@ -140,7 +144,7 @@ def test_only_the_texts_of_html_change(serve: Serve, backwards: Build) -> None:
     assert page["text"] == (
         "<!-- x -->\r\n<p id=a>c &amp; ba</p>\n <script>d</script> 12 <code>e</code><p>ji hg lk"
     )
-    note = "text 2: 9 tokens, the model supports up to 7: translated in 2 parts"
+    note = "text 2: translated in parts: 2 of 9 tokens, the model supports up to 7"
     assert (page["status"], page["notes"], page["score"]) == ("ok", [note], -3.0)
     assert page["alternatives"] == []
     assert (rule["text"], rule["status"], rule["score"]) == ("<hr>", "empty", 0.0)
@@ -264,11 +268,15 @@ def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build)
 def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     limits = {"characters": 20_000, "alternatives": 4, "bytes": 305_536, "api_key": False}
-    about = {"status": "ok", "model": "my run", "source": "en", "target": "en", **limits}
+    names = {"model": "my run", "quality": "test, BLEU 9"}
+    about = {"status": "ok", **names, "source": "en", "target": "en", **limits}
     assert json.loads(client.request("GET", "/health")[1]) == about
     for path in ("/", "/health", "/languages", "/metrics"):
         head, body = client.request("HEAD", path)
         assert (head.status, body) == (200, b""), path
+    status, body = client.request("GET", "/docs")
+    assert status.status == 404
+    assert "/openapi.json" in json.loads(body)["error"]
     described = json.loads(client.request("GET", "/openapi.json")[1])
     paths = {"/translate", "/document", "/detect", "/languages", "/health", "/metrics"}
     assert set(described["paths"]) == paths
