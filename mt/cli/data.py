@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import AsJson, Overrides, command_group, load
-from mt.cli.train import ConfigFile
+from mt.cli.options import AsJson, Overrides, command_group, load, refuse_given
+from mt.cli.train import ConfigFile, SourceLanguage, TargetLanguage
+from mt.runs import CONFIG_FILE
 from mt.tables import align_columns
 
 if TYPE_CHECKING:
@@ -19,35 +20,48 @@ data = command_group("data", "Check and clean corpora.")
 
 @data.command()
 def check(
-    subject: Annotated[
-        Path,
-        typer.Argument(metavar="CONFIG|RUN", help="Config; or run, to check its tokenizer too."),
+    corpora: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONFIG|RUN|CORPUS...",
+            help="Config; run, to check its tokenizer too; or files and folders as for `mt init`.",
+        ),
     ],
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the corpora of a config, and suggest cleaning.
+    """Check the corpora of a config, or some files, and suggest cleaning.
 
     With a run, or a config that copies a tokenizer, the report has the tokens per word and the
     characters that the tokenizer loses. The exit status is 0 if the corpora could be read, whatever
     the result.
     """
-    from mt.runs import CONFIG_FILE, check_run_folder
+    subject, tokenizer = Path(corpora[0]), None
+    config = subject / CONFIG_FILE if (subject / CONFIG_FILE).is_file() else subject
+    is_config = config.suffix in {".yaml", ".yml"} or not (config.exists() or ":" in corpora[0])
+    if len(corpora) > 1 or not is_config:
+        from mt.recipes.detection import detect_corpora, detect_data
 
-    config = subject
-    if subject.is_dir():
-        check_run_folder(subject)
-        config = subject / CONFIG_FILE
-    loaded = load(config, overrides)
-    from mt.data.tokenizer import Tokenizer, find_tokenizer
+        refuse_given({"--set": overrides}, "changes a config, and corpora are given")
+        given = source_language, target_language
+        data = detect_data(detect_corpora(corpora), valid=(), tests=(), given=given)
+    else:
+        languages = {"--source-language": source_language, "--target-language": target_language}
+        refuse_given(languages, "is for corpora; a config names its languages")
+        loaded = load(config, overrides)
+        from mt.data.tokenizer import Tokenizer, find_tokenizer
+
+        _, origin = loaded.tokenizer_origin or ("", subject)
+        folder = find_tokenizer(subject if subject.is_dir() else origin)
+        # Neither a run that has not trained its tokenizer yet, nor a config without one.
+        tokenizer = Tokenizer.load(folder) if folder != subject else None
+        data = loaded.data
     from mt.doctor.check import check_corpora
     from mt.doctor.corpus_report import as_text, dump_cleaning
 
-    _, origin = loaded.tokenizer_origin or ("", subject)
-    folder = find_tokenizer(subject if subject.is_dir() else origin)
-    # Neither a run that has not trained its tokenizer yet, nor a config without one.
-    tokenizer = Tokenizer.load(folder) if folder != subject else None
-    report = check_corpora(loaded.data, tokenizer=tokenizer)
+    report = check_corpora(data, tokenizer=tokenizer)
     if as_json:
         typer.echo(json.dumps(asdict(report), default=dump_cleaning, ensure_ascii=False))
     else:

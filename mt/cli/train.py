@@ -7,7 +7,7 @@ import shlex
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,6 +22,14 @@ RunOption = Annotated[
     typer.Option("--run", metavar="DIR", help="Run folder; default: runs/NAME-OF-CONFIG."),
 ]
 _logger = logging.getLogger(__name__)
+
+
+SourceLanguage = Annotated[
+    str | None, typer.Option("--source-language", metavar="CODE", help="Source language, as zh.")
+]
+TargetLanguage = Annotated[
+    str | None, typer.Option("--target-language", metavar="CODE", help="Target language, as en.")
+]
 
 
 def init(
@@ -41,14 +49,18 @@ def init(
         list[str] | None,
         typer.Option(metavar="FILE", help="Test pairs, in the same way; repeatable."),
     ] = None,
-    source_language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Source language, such as zh.")
-    ] = None,
-    target_language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Target language, such as en.")
-    ] = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time for the training, such as 30m or 2h.")
+    ] = None,
+    size: Annotated[
+        Literal["tiny", "small", "base", "big"] | None,
+        typer.Option(help="Size of the model; default: the best for the corpus and the time."),
+    ] = None,
+    purpose: Annotated[
+        Literal["huggingface"] | None,
+        typer.Option("--for", help="Write the form of model that this export needs."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -62,6 +74,8 @@ def init(
     Languages come from the file names, such as train.zh and train.en, or from the text. Without
     --valid or --test, pairs of the corpus are held out of the training for them.
     """
+    from mt.export.hf_folder import FEED_FORWARDS
+    from mt.export.marian import FORM
     from mt.recipes.init import Request, write_new_config
 
     request = Request(
@@ -71,6 +85,8 @@ def init(
         source_language=source_language,
         target_language=target_language,
         budget=budget,
+        size=size,
+        form=FORM | {"feed_forward": FEED_FORWARDS[0]} if purpose else {},
         output=output,
     )
     typer.echo(write_new_config(request))

@@ -183,9 +183,11 @@ class ModelConfig(Section):
     def _broken_rules(self) -> Iterator[str]:
         widths_given = self.d_head is not None and self.d_value is not None
         if self.d_model % self.heads and not widths_given:
+            divisors = [heads for heads in range(1, self.d_model + 1) if not self.d_model % heads]
+            near = min(reversed(divisors), key=lambda heads: abs(heads - self.heads))
             yield (
                 f"`model.d_model` {self.d_model} is not a multiple of `model.heads` {self.heads}; "
-                "change one, or set both `model.d_head` and `model.d_value`"
+                f"set `model.heads: {near}` as well, or a whole shape by `model.preset`"
             )
         if self.heads % self.key_heads:
             yield (

@@ -1,6 +1,7 @@
 """Sentence pairs, the interface of all corpora, and corpora of two text files."""
 
 import hashlib
+import shlex
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -175,8 +176,9 @@ class TextPairs(PairSource):
         if source.lines != target.lines:
             raise DataError(
                 f"{self.source} has {source.lines} lines, {self.target} has {target.lines}: "
-                "line N of one must translate line N of the other; `mt data check` shows where "
-                "the sides diverge"
+                "line N of one must translate line N of the other; `mt data check "
+                f"{shlex.quote(str(self.source))} {shlex.quote(str(self.target))}` shows where the "
+                "sides diverge"
             )
         if not source.lines:
             raise DataError(f"{self.description}: the corpus is empty")

@@ -4,13 +4,15 @@ The quick check takes one pass and a sample, and is calibrated to be silent on g
 full check reads the corpora several times and reports everything.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from zlib import crc32
 
 from mt.config import DataConfig
+from mt.config.data import CleaningConfig, HeldOutSource
 from mt.data.filters import (
     NO_LANGUAGE,
     Cleaning,
@@ -25,11 +27,15 @@ from mt.data.filters import (
     weighted_length,
 )
 from mt.data.pairs import EvenSample, SentencePair
-from mt.data.splits import HeldOutPairs, open_splits, open_training_corpora
+from mt.data.splits import open_splits, open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
+    CLEANING,
+    FILTERS,
     KINDS,
     MAX_LINES_SHOWN,
+    RARE,
+    REPAIRS,
     CorpusReport,
     Finding,
     PairExample,
@@ -163,8 +169,7 @@ def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -
 
     Uses scripts if they differ, else py3langid if it is installed.
     """
-    clear = _find_no_text(pairs) or _find_swapped_scripts(pairs, languages)
-    return clear or _find_other_languages(pairs, languages)
+    return _find_no_text(pairs) or _find_mismatch(pairs, languages)
 
 
 def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -223,6 +228,10 @@ def _find_no_text(pairs: Sequence[SentencePair]) -> list[str]:
         if quoted > _MOST * len(texts):
             warnings.append(f"the {side} side is in quotation marks, which are taken for text")
     return warnings
+
+
+def _find_mismatch(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    return _find_swapped_scripts(pairs, languages) or _find_other_languages(pairs, languages)
 
 
 def _find_swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -309,7 +318,7 @@ def _identify_other(texts: Sequence[str], language: str) -> str | None:
 def check_corpora(
     data: DataConfig, *, tokenizer: Tokenizer | None = None, pairs: int | None = None
 ) -> CorpusReport:
-    """Read every split of a config several times and return all warnings.
+    """Read every split of a config that has files several times and return all warnings.
 
     Each corpus of a mixture is a split of its own. With a tokenizer, the report has its tokens per
     word and the characters that it loses, on a sample. The cleaning is advised for `pairs`, more
@@ -320,13 +329,8 @@ def check_corpora(
     training = frozenset(corpora)
     reports: list[SplitReport] = []
     notes: list[str] = []
-    for name, opened in open_splits(data).items():
-        try:
-            if isinstance(opened.source, HeldOutPairs):
-                opened.source.checksums()
-            corpora[name] = opened
-        except DataError as error:  # such as training sides of unequal length, checked below
-            notes.append(f"{name}: was not checked: {error}")
+    given = [name for name in data.split_names() if not isinstance(data.split(name), HeldOutSource)]
+    corpora |= open_splits(data, given) if given else {}
     skipped, known = list[str](), frozenset[str]()
     try:
         known = known_languages()
@@ -357,9 +361,7 @@ def check_corpora(
             blocks = read(f"{name}: identifying languages")
             findings += find_other_languages(blocks, counted.pairs, languages)
         for other in reports:
-            # Training leaves held-out pairs out.
-            if not (isinstance(source, HeldOutPairs) and other.name in training):
-                findings += find_overlaps(counted, counts[other.name], other.name)
+            findings += find_overlaps(counted, counts[other.name], other.name)
         warnings = [finding for finding in findings if finding.count]
         warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
         shown = {line for finding in warnings for line in finding.lines}
@@ -375,6 +377,8 @@ def check_corpora(
             targets = [line for stretch in stretches for line in stretch.targets]
             source_fertility = measure_fertility(sources, tokenizer.source, languages[0])
             target_fertility = measure_fertility(targets, tokenizer.target, languages[1])
+        sample = sample_pairs(stretches)
+        notes += [f"{name}: {note}" for note in _find_no_text(sample)]
         reports.append(
             SplitReport(
                 name,
@@ -383,28 +387,39 @@ def check_corpora(
                 counted.target.size(languages[1], target_fertility),
                 tuple(warnings),
                 tuple(examples),
+                tuple(_find_mismatch(sample, languages)),
             )
         )
-        checked = check_languages(sample_pairs(stretches), languages)
-        notes += [f"{name}: {note}" for note in checked]
-    train, others = reports[: len(training)], reports[len(training) :]
-    overlaps = [f for split in others for f in split.findings if f.other in training]
+    train, splits = reports[: len(training)], reports[len(training) :]
     codes = dict.fromkeys(code for corpus in corpora.values() for code in corpus.direction)
-    skipped += _describe_skipped(codes, known)
-    notes = [*describe_misaligned(train), *notes, *skipped]
-    pairs = pairs or sum(split.pairs for split in train)
-    return CorpusReport(tuple(reports), tuple(notes), *advise(train, overlaps, pairs))
+    notes += [*skipped, *_describe_skipped(codes, known)]
+    if any(split.errors() for split in train):  # no count of the cleaning would be right
+        return CorpusReport(tuple(reports), tuple(notes), CleaningConfig(), {})
+    total = sum(split.pairs for split in train)
+    unused, covered = set[str](), dict[str, int]()
+    while True:
+        cleaning, questions = advise(train, splits, pairs or total, unused)
+        removed = _count_removed(data.changed(cleaning=cleaning), train)
+        covered |= {kind: 0 for kind, count in removed.items() if not count}  # by other filters
+        rare = {kind for kind, count in removed.items() if count <= RARE * total} - {"overlap"}
+        if rare <= unused:
+            return CorpusReport(tuple(reports), (*notes, *questions), cleaning, covered | removed)
+        unused |= rare
 
 
-def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
-    """Yield a note on each training corpus whose sides do not match, so that no count is right."""
-    for split in train:
-        shifts = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
-        if shifts:
-            yield (
-                f"{split.name}: repair the sides near line {min(shifts)} and check again; until "
-                "then the other counts and the cleaning come from lines that do not match"
-            )
+def _count_removed(data: DataConfig, train: Iterable[SplitReport]) -> dict[str, int]:
+    """Count the pairs that filters remove before splits are held out, and the repaired lines."""
+    removed = Counter[str]()
+    for corpus in open_training_corpora(data):
+        cleaning = replace(corpus.cleaning, held_out=())
+        removed.update(dict.fromkeys(cleaning.make_filters(), 0))
+        deque(cleaning.clean(corpus.pairs(), removed), maxlen=0)
+    counts = Counter({FILTERS.get(name, name): count for name, count in removed.items()})
+    for finding in (finding for split in train for finding in split.findings):
+        key, _ = CLEANING.get(finding.kind, ("", None))
+        if key in REPAIRS and getattr(data.cleaning, key):
+            counts[finding.kind] += finding.count
+    return dict(counts)
 
 
 def _find_misalignment(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mt.config.data import CleaningConfig
-from mt.doctor.findings import MAX_LINES_SHOWN, CorpusReport, Finding, describe
+from mt.doctor.findings import KINDS, MAX_LINES_SHOWN, CorpusReport, Finding, describe
 from mt.tables import clip, make_printable
 
 _SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
@@ -84,8 +84,11 @@ def as_text(report: CorpusReport) -> str:
                     f"  {side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a "
                     f"character{words}; characters lost: {len(counts.lost):,}{lost}"
                 )
+        lines += [f"  error: {error}" for error in split.errors()]
         examples = {example.line: example for example in split.examples}
-        for row in make_rows(split.findings):
+        removed = report.removed if split.name.partition(".")[0] == "train" else {}
+        lines += ["  left as it is:"] if removed else []
+        for row in make_rows(one for one in split.findings if one.kind not in removed):
             numbers = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
             word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
             where = f"; {word} {numbers}" if row.lines else ""
@@ -98,8 +101,12 @@ def as_text(report: CorpusReport) -> str:
                     lines.append(f"{'':19}{clip(codes, _SHOWN_CELLS)}")
         lines += [""] if split.findings else ["  no warnings", ""]
     lines += [f"note: {note}" for note in report.notes]
+    lines += ["removed in training, with the cleaning below:"] if report.removed else []
+    lines += [f"  {count:>9,}  {KINDS[kind]}" for kind, count in report.removed.items() if count]
     if cleaning := dump_cleaning(report.cleaning):
         lines += ["To clean the training pairs, add this to the config:", "", cleaning]
+    elif any(split.errors() for split in report.splits):
+        lines.append("No cleaning is suggested for sides that do not match.")
     else:
         lines.append("No cleaning of the training pairs is suggested.")
     return "\n".join(lines).rstrip("\n")

@@ -17,9 +17,13 @@ from mt.data.filters import (
     looks_tokenized,
 )
 from mt.data.words import numbers_differ
+from mt.errors import listed
 from mt.languages import base_language, code_parts
 
 MAX_LINES_SHOWN = 3
+_SIDES = ("source", "target")
+_FATAL_SHARES = {"wrong_script": 0.5, "identical": 0.99}
+"""Share of the lines from which a kind of finding leaves no translations to learn from."""
 KINDS = {
     "unrelated": (
         "the lines of one side have nothing in common with those opposite, as if a side had been "
@@ -27,6 +31,7 @@ KINDS = {
     ),
     "shift": "the sides go out of step near this line",
     "uneven": "one side has more lines than the other",
+    "overlap": "pairs with a text of another split",
     "overlap_pair": "pairs that are also in another split",
     "overlap_source": "source sides that are also in another split",
     "overlap_target": "target sides that are also in another split",
@@ -143,11 +148,33 @@ class SplitReport:
     findings: tuple[Finding, ...]
     """In the order of `KINDS`."""
     examples: tuple[PairExample, ...]
+    mismatch: tuple[str, ...] = ()
+    """Clauses on sides that are swapped or in other languages."""
 
     @property
     def pairs(self) -> int:
         """Number of lines that have an opposite line."""
         return min(self.source.lines, self.target.lines)
+
+    def errors(self, name_line: Callable[[int], str] = "{:,}".format) -> list[str]:
+        """Return the faults with which the sides are no translations, each with its repair."""
+        errors = [f"{clause}; exchange contents, names or languages" for clause in self.mismatch]
+        shifts = [finding for finding in self.findings if finding.kind == "shift"]
+        if shifts:
+            places = ", ".join(f"line {name_line(shift.lines[0])}" for shift in shifts)
+            distance = shifts[0].other
+            shorter, longer = _SIDES if distance.startswith("+") else _SIDES[::-1]
+            errors.append(
+                f"the sides go out of step near {places}: from there on line i translates to line "
+                f"i{distance}; add what the {shorter} side lacks, or delete it on the {longer} side"
+            )
+        for finding in self.findings:
+            if finding.kind == "unrelated" or (finding.kind == "uneven" and not shifts):
+                errors.append(f"{describe(finding)}; restore the order of the lines")
+            elif not errors and finding.share > _FATAL_SHARES.get(finding.kind, 1.0):
+                where = f"{finding.share:.0%} of the lines: {describe(finding)}"
+                errors.append(f"{where}; give the right file or language")
+        return errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +186,8 @@ class CorpusReport:
     """Remarks on the corpora as a whole, and on checks that were skipped."""
     cleaning: CleaningConfig
     """Cleaning that is advised for the training corpora."""
-    reasons: dict[str, dict[str, int]]
-    """Warnings against which it has a key: counts by kind, by key."""
+    removed: dict[str, int]
+    """Pairs that it removes, each counted for one kind of warning, and lines that it repairs."""
 
 
 MAX_LENGTH_RATIO = 2.5
@@ -177,7 +204,9 @@ def _contains(characters: str) -> Test:
 _PAIR_CHECKS: dict[str, Test] = {
     "empty": has_empty_side,
     "identical": has_identical_sides,
-    "length_ratio": lambda source, target: length_ratio(source, target) > MAX_LENGTH_RATIO,
+    "length_ratio": lambda source, target: (
+        not has_empty_side(source, target) and length_ratio(source, target) > MAX_LENGTH_RATIO
+    ),
     "numbers": numbers_differ,
 }
 _TEXT_CHECKS: dict[str, Test] = {
@@ -195,7 +224,6 @@ _TEXT_CHECKS: dict[str, Test] = {
     "markup": lambda text, _language: has_markup(text),
     "tokenized": looks_tokenized,
 }
-_SIDES = ("source", "target")
 CHECKS = {(kind, "pair"): test for kind, test in _PAIR_CHECKS.items()}
 CHECKS |= {(kind, side): test for kind, test in _TEXT_CHECKS.items() for side in _SIDES}
 """Checks by kind, and side or `pair`."""
@@ -204,7 +232,7 @@ _MAX_DIRT_SHARE = 0.1
 _DOUBTFUL = frozenset({"length_ratio", "numbers", "tokenized", "markup"})
 _MIN_DOUBTFUL_SHARE = 0.002
 """Good corpora have up to one such pair in a thousand, and most of these pairs are good."""
-_CLEANING: dict[str, tuple[str, object]] = {
+CLEANING: dict[str, tuple[str, object]] = {
     **dict.fromkeys(("nul", "u0085", "u2028", "carriage_return"), ("control_characters", "strip")),
     "outer_space": ("normalize_spaces", True),
     "duplicate_pair": ("duplicates", "pair"),
@@ -217,7 +245,16 @@ _CLEANING: dict[str, tuple[str, object]] = {
     **dict.fromkeys(get_args(BrokenText), ("broken_text", None)),
 }
 """Key of the cleaning against a kind, and its value; `broken_text` lists the kinds."""
-_REPAIRS = frozenset({"control_characters", "normalize_spaces", "duplicates"})
+REPAIRS = frozenset({"control_characters", "normalize_spaces"})
+"""Keys that change pairs, and remove none."""
+FILTERS = {
+    (kind if key == "broken_text" else key): kind
+    for kind, (key, _) in CLEANING.items()
+    if key not in REPAIRS
+}
+"""Kind of warning that a filter is against, by its name."""
+RARE = 1e-4
+"""Largest share of the pairs that is not worth a key."""
 IDENTIFYING_SECONDS = 340e-6
 """CPU time to identify the languages of a pair: ten times that of all other preparation."""
 _SECONDS, _SECONDS_A_PAIR = 10.0, 0.1
@@ -225,18 +262,22 @@ _SECONDS, _SECONDS_A_PAIR = 10.0, 0.1
 
 
 def advise(
-    train: Sequence[SplitReport], overlaps: Iterable[Finding], pairs: int
-) -> tuple[CleaningConfig, dict[str, dict[str, int]]]:
-    """Return the cleaning worth its cost for these training corpora, and its reasons.
+    train: Sequence[SplitReport],
+    splits: Sequence[SplitReport],
+    pairs: int,
+    without: Iterable[str] = (),
+) -> tuple[CleaningConfig, tuple[str, ...]]:
+    """Return the cleaning worth its cost for these training corpora, and questions to the user.
 
-    Repairs and `duplicates: pair` are advised wherever they change something. Filters are advised
-    against certain errors, however rare, and against doubtful pairs (lengths, numbers, tokenized
-    text, markup) from two pairs in a thousand on; `language`, which is slow, where it removes
-    enough of the `pairs` of all corpora, of which the reports may be on a sample. The style of a
-    corpus is not filtered in any. `overlaps` are those of the other splits with the training
-    corpora. The reasons are counts by kind of warning, by key.
+    A key is advised against faults of more than one pair in 10,000: filters against certain errors,
+    and from two pairs in a thousand on against doubtful pairs (lengths, numbers, tokenized text,
+    markup); `language`, which is slow, where it removes enough of the `pairs` of all corpora, of
+    which the reports may be on a sample. The style of a corpus is not filtered in any. Doubtful
+    text that the other `splits` have as often is a question. `overlap` is advised for any.
+    No key is advised against kinds in `without`.
     """
-    kept = {kind for split in train for kind in _find_style(split)}
+    repaired = {kind for kind, (key, _) in CLEANING.items() if key in {*REPAIRS, "duplicates"}}
+    kept = {kind for split in train for kind in _find_style(split)} - repaired | {*without}
     findings = [finding for split in train for finding in split.findings]
     others = sum(  # of a sample of the lines, so that the share counts
         finding.share * split.pairs * pairs / sum(one.pairs for one in train)
@@ -248,21 +289,33 @@ def advise(
         kept.add("other_language")
     kinds = set[str]()
     for finding in findings:
-        doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
-        key, _ = _CLEANING.get(finding.kind, ("", None))
-        if key in _REPAIRS or (key and finding.kind not in kept and not doubtful):
-            kinds.add(finding.kind)
+        least = _MIN_DOUBTFUL_SHARE if finding.kind in _DOUBTFUL else 0.0
+        if finding.share > RARE and finding.share >= least and finding.kind not in kept:
+            kinds |= {finding.kind} & CLEANING.keys()
+    alike = [
+        kind
+        for kind in ("tokenized", "markup")
+        if kind in kinds and _share(kind, splits) >= _share(kind, train) / 2
+    ]
+    names = listed(split.name for split in (*train, *splits))
+    questions = (
+        f"{KINDS[kind]}, in {names} alike: kept; `data.cleaning.broken_text: [{kind}]` removes it"
+        for kind in alike
+    )
+    kinds -= {*alike}
+    trained = {split.name for split in train}
+    overlaps = any(finding.other in trained for split in splits for finding in split.findings)
     # A copy that differs in a comma is an overlap as well.
-    values: dict[str, object] = {"overlap": "normalized"} if any(overlaps) else {}
-    values |= dict(_CLEANING[kind] for kind in kinds)
+    values: dict[str, object] = {"overlap": "normalized"} if overlaps else {}
+    values |= dict(CLEANING[kind] for kind in kinds)
     if "broken_text" in values:
         values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in kinds]
-    reasons: dict[str, dict[str, int]] = {}
-    for finding in findings:
-        if finding.kind in kinds:
-            counts = reasons.setdefault(_CLEANING[finding.kind][0], {})
-            counts[finding.kind] = counts.get(finding.kind, 0) + finding.count
-    return CleaningConfig.model_validate(values), reasons
+    return CleaningConfig.model_validate(values), tuple(questions)
+
+
+def _share(kind: str, splits: Sequence[SplitReport]) -> float:
+    counts = [one.count for split in splits for one in split.findings if one.kind == kind]
+    return sum(counts) / max(1, sum(split.pairs for split in splits))
 
 
 def _find_style(split: SplitReport) -> set[str]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from mt.data.corpus_files import LineReader
-from mt.data.filters import hash_text, in_other_language, normalized
+from mt.data.filters import hash_text, in_other_language, in_wrong_script, normalized
 from mt.data.pairs import PairSource, TextPairs
 from mt.data.sources import TsvPairs, usual_width
 from mt.data.tokenizer import Vocabulary
@@ -138,11 +138,14 @@ _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
 def find_duplicates(counts: PairCounts) -> list[Finding]:
-    """Count the exact repetitions of pairs, source sides and target sides."""
+    """Count the exact repetitions of pairs, and of sides in other pairs."""
     findings = []
+    pairs = np.zeros(counts.pairs, dtype=bool)
     for part, hashes in _combine_sides(counts, "exact").items():
         repeated = np.ones(len(hashes), dtype=bool)
         repeated[np.unique(hashes, return_index=True)[1]] = False
+        repeated[: counts.pairs] &= ~pairs
+        pairs = repeated if part == "pair" else pairs
         findings.append(_make_finding(f"duplicate_{part}", part, repeated))
     return findings
 
@@ -198,7 +201,12 @@ def find_other_languages(
     for block in blocks:
         for line, *texts in block.numbered():
             for side, text in enumerate(texts):
-                if is_sampled[line - 1] and in_other_language(text, languages[side]):
+                language = languages[side]
+                if (
+                    is_sampled[line - 1]
+                    and not in_wrong_script(text, language)  # a fault of its own
+                    and in_other_language(text, language)
+                ):
                     lines[side].append(line)
     total = pairs if sampled < pairs else 0
     return [

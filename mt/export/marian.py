@@ -36,14 +36,16 @@ from mt.languages import base_language, describe_country
 from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
+FORM = {"positional": "sinusoidal", "decoder_start": "bos", "residual": "post"}
+"""Keys of a model that Marian can express: not DeepNorm, as the ε of its first norm differs."""
+
 
 def why_not_marian(model: ModelConfig) -> str | None:
     """Return the key that Marian cannot express and the reason, or None.
 
     Any tying of embeddings and models without biases can be expressed.
     """
-    # DeepNorm cannot be expressed, because the ε of its first norm would differ.
-    return hf.find_other_key(model, positional="sinusoidal", decoder_start="bos", residual="post")
+    return hf.find_other_key(model, **FORM)
 
 
 def write_marian(finished: FinishedRun, folder: Path) -> None:

@@ -143,7 +143,7 @@ def detect_data(
     )
 
 
-def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
+def detect_corpora(locations: Sequence[str], *, option: str = "") -> list[DetectedCorpus]:
     """Return the corpora at some locations: files, folders, URLs, datasets of the hub.
 
     Text files form pairs in their order. Raises DataError for a missing file, for a text file
@@ -188,9 +188,10 @@ def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
         section = _SOURCE.validate_python(keys)
         corpora.append(DetectedCorpus(section, name, place, (left, right)))
     if sides:
+        where = f"as well, as in `{option} {sides[0]} {option} FILE`" if option else "next to it"
         raise DataError(
             f"{sides[0]}: a text file is one side of a corpus: name the file with the other side "
-            f"next to it; a corpus in one file ends in {listed(_FORMATS)}"
+            f"{where}; a corpus in one file ends in {listed(_FORMATS)}"
         )
     return corpora
 

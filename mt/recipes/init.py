@@ -9,7 +9,7 @@ import math
 import shlex
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from mt.config import Config, DataConfig, Source, TrainingConfig
+from mt.config import Config, DataConfig, ModelConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
 from mt.config.loading import dump_yaml
@@ -29,9 +29,10 @@ from mt.data.filters import DUPLICATES, hash_text, normalized
 from mt.data.pairs import EvenSample, SentencePair
 from mt.data.processes import count_processes
 from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
-from mt.doctor.check import check_corpora, describe_misaligned
-from mt.doctor.corpus_report import format_percent, make_rows
-from mt.doctor.findings import IDENTIFYING_SECONDS, KINDS, CorpusReport, SplitReport
+from mt.doctor.check import check_corpora
+from mt.doctor.corpus_report import Row, format_percent, make_rows
+from mt.doctor.findings import CLEANING, IDENTIFYING_SECONDS, KINDS, RARE, CorpusReport
+from mt.doctor.tally import LineBlock
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import check_output, write_text
 from mt.model.device import select_device
@@ -76,6 +77,10 @@ class Request:
     source_language: str | None = None
     target_language: str | None = None
     budget: str | None = None
+    size: str | None = None
+    """A name of `WIDTHS`; None: the best size for corpus and time."""
+    form: Mapping[str, object] = field(default_factory=dict)
+    """Keys of `model` that an export needs."""
     output: Path | None = None
     """None: NAME.yaml in the current folder, named after the first corpus."""
 
@@ -92,8 +97,9 @@ def write_new_config(request: Request) -> Path:
         raise ConfigError(
             f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
         ) from None
-    train, valid = detect_corpora(request.train), detect_corpora(request.valid)
-    tests = detect_corpora(request.test)
+    valid = detect_corpora(request.valid, option="--valid")
+    tests = detect_corpora(request.test, option="--test")
+    train = detect_corpora(request.train)
     given = request.source_language, request.target_language
     data = detect_data(train, valid=valid, tests=tests, given=given)
     output = request.output or Path(f"{train[0].name}.yaml")
@@ -105,9 +111,17 @@ def write_new_config(request: Request) -> Path:
     with TemporaryDirectory(prefix="mt-init-") as folder:
         checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
         report = check_corpora(checked, pairs=scan.corpora.pairs)
+        for split in report.splits:
+            blocks = scan.blocks.get(split.name, ())
+            name_line = partial(_name_line, blocks) if scan.is_sampled and blocks else "{:,}".format
+            if errors := split.errors(name_line):
+                description = scan.descriptions.get(split.name, split.description)
+                raise DataError(f"{description}: {errors[0]}")
         # A sample shows few of the duplicates and overlaps.
-        known = {"duplicates": "pair"} if scan.repeated else {}
-        known |= {"overlap": "normalized"} if scan.overlaps else {}
+        is_repeated = scan.is_sampled and scan.repeated > RARE * scan.corpora.pairs
+        known = {"duplicates": "pair"} if is_repeated else {}
+        shared = any(shared for shared, _ in scan.overlaps.values())
+        known |= {"overlap": "normalized"} if shared else {}
         cleaning = report.cleaning.changed(**known)
         try:
             read_splits(checked.changed(cleaning=cleaning), are_held_out=True)
@@ -115,9 +129,10 @@ def write_new_config(request: Request) -> Path:
             raise DataError(f"{error}; give splits with --valid and --test") from None
     trained = [split for split in report.splits if split.name in scan.blocks]
     of = f" of {sum(split.pairs for split in trained):,} checked" if scan.is_sampled else ""
-    comments = _explain_cleaning(cleaning, report.reasons, scan, of)
-    _log_findings(report, trained, scan, f"`mt data check {shlex.quote(str(output))}`")
-    config = Config(data=data.changed(cleaning=cleaning), training=training)
+    comments = _explain_cleaning(cleaning, report.removed, scan, of)
+    _log_findings(report, comments, scan, f"`mt data check {shlex.quote(str(output))}`")
+    model = ModelConfig.model_validate(request.form)
+    config = Config(data=data.changed(cleaning=cleaning), model=model, training=training)
     device = select_device(training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
@@ -126,7 +141,8 @@ def write_new_config(request: Request) -> Path:
     if cleaning.language:
         identifying = corpus.pairs * IDENTIFYING_SECONDS / count_processes()
         corpus = replace(corpus, cleaning_seconds=identifying)
-    settings, forecast = choose_settings(config, corpus, device, measure)
+    width = automatic.WIDTHS[request.size] if request.size else None
+    settings, forecast = choose_settings(config, corpus, device, measure, width)
     assert forecast is not None, "a new config has open keys"
     sized = with_settings(config, settings)
     updates = expect_updates(sized.training, forecast, corpus)
@@ -152,14 +168,14 @@ def write_new_config(request: Request) -> Path:
 class _Scan:
     """Facts from one reading of all training pairs."""
 
-    description: str
-    """Files or names of the training corpora."""
+    descriptions: Mapping[str, str]
+    """Files or name of each training corpus, by key."""
     corpora: CorpusScan
     distinct: int
     """Pairs without repetitions within a corpus."""
     overlaps: Mapping[str, tuple[int, int]]
     """Pairs with a text that is also in a training corpus, and all pairs, of each given split."""
-    blocks: Mapping[str, Sequence[list[SentencePair]]]
+    blocks: Mapping[str, Sequence[LineBlock]]
     """Sample of each corpus, by key: consecutive pairs, evenly spread."""
 
     @property
@@ -198,11 +214,12 @@ def _scan(data: DataConfig) -> _Scan:
     ]
     hashes = {corpus.key: array("Q") for corpus in corpora}
     most = max(2, MAX_CHECKED // _BLOCK_PAIRS)
-    samples = {corpus.key: EvenSample[list[SentencePair]](most) for corpus in corpora}
+    samples = {corpus.key: EvenSample[LineBlock](most) for corpus in corpora}
 
     def watch(key: str, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
         while block := list(islice(pairs, _BLOCK_PAIRS)):
-            samples[key].add([block])
+            sides = [pair.source for pair in block], [pair.target for pair in block]
+            samples[key].add([LineBlock(len(hashes[key]), *sides)])
             hashes[key].extend(hash_text(DUPLICATES["pair"](pair)) for pair in block)
             if wanted:
                 common.update(wanted.intersection(chain.from_iterable(map(normalize, block))))
@@ -211,7 +228,7 @@ def _scan(data: DataConfig) -> _Scan:
     scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in hashes})
     every = max(1, math.ceil(sum(len(sample.items) for sample in samples.values()) / most))
     return _Scan(
-        ", ".join(corpus.source.description for corpus in corpora),
+        {corpus.key: corpus.source.description for corpus in corpora},
         scan,
         distinct=sum(len(np.unique(np.asarray(of_corpus))) for of_corpus in hashes.values()),
         overlaps={
@@ -237,8 +254,8 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
     if scan.distinct < least:
         why = ", because validation and test pairs are held out of them" if changed else ""
         raise DataError(
-            f"{scan.description}: {scan.distinct:,} different pairs are too few; at least {least} "
-            f"are needed{why}"
+            f"{', '.join(scan.descriptions.values())}: {scan.distinct:,} different pairs are too "
+            f"few; at least {least} are needed{why}"
         )
     names = " and as many for ".join(key.removesuffix("s") for key in changed)
     left = f"; {scan.held_out_pairs:,} are held out for {names}" if changed else ""
@@ -251,9 +268,8 @@ def _write_sample(data: DataConfig, scan: _Scan, folder: Path) -> DataConfig:
     samples: list[Source] = []
     for index, blocks in enumerate(scan.blocks.values()):
         source, target = (folder / f"{index}.{side}" for side in ("source", "target"))
-        pairs = [pair for block in blocks for pair in block]
-        write_text(source, "".join(f"{pair.source}\n" for pair in pairs))
-        write_text(target, "".join(f"{pair.target}\n" for pair in pairs))
+        write_text(source, "".join(f"{text}\n" for block in blocks for text in block.sources))
+        write_text(target, "".join(f"{text}\n" for block in blocks for text in block.targets))
         samples.append(TextSource(source=str(source), target=str(target)))
     train: Source | MixtureSource = samples[0]
     if isinstance(data.train, MixtureSource):
@@ -261,52 +277,60 @@ def _write_sample(data: DataConfig, scan: _Scan, folder: Path) -> DataConfig:
     return data.changed(train=train)
 
 
+def _name_line(blocks: Sequence[LineBlock], line: int) -> str:
+    """Return the place in a corpus of a line of its sample."""
+    block, index = divmod(line - 1, _BLOCK_PAIRS)
+    return f"{blocks[block].first + index + 1:,} or before"
+
+
 def _log_findings(
-    report: CorpusReport, trained: Sequence[SplitReport], scan: _Scan, check: str
+    report: CorpusReport, removed: Mapping[str, str], scan: _Scan, check: str
 ) -> None:
-    """Log the worst warnings of the check of given files, and how `check` shows them all."""
+    """Log what training removes and the worst of what it leaves; `check` shows all of it."""
+    if scan.is_sampled:
+        number = sum(len(block.sources) for blocks in scan.blocks.values() for block in blocks)
+        _logger.info("checked: an even sample of %s pairs", f"{number:,}")
+    _logger.info("removed in training:%s", "" if removed else " nothing")
+    for key, comment in removed.items():
+        if key != "overlap":
+            _logger.info("  %s (`%s`)", comment, key)
     for name, (shared, pairs) in scan.overlaps.items():
         if shared:
             _logger.info(
-                "%s: %d of all %d pairs have a text that is also in the training corpora; "
-                "`overlap: normalized` leaves it out of training",
+                "  %s: %d of all %d pairs have a text that is also in the training corpora "
+                "(`overlap`)",
                 *(name, shared, pairs),
             )
-    if scan.is_sampled:
-        _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in trained):,}")
-    rows = [
-        (split.name, row)
-        for split in report.splits
-        if split.name in {*scan.blocks, *scan.overlaps}
-        for row in make_rows(f for f in split.findings if f.other not in scan.blocks)
-    ]
-    for name, row in rows[:_MAX_WARNINGS]:
+    left = list[tuple[str, Row]]()
+    for split in report.splits:
+        gone = report.removed if split.name in scan.blocks else {}
+        rows = make_rows(
+            one for one in split.findings if one.kind not in gone and one.other not in scan.blocks
+        )
+        left += [(split.name, row) for row in rows]
+    if left:
+        _logger.info("left as it is (%s shows all lines):", check)
+    for name, row in left[:_MAX_WARNINGS]:
         share = f"{row.count:,} ({format_percent(row.share)})"
         _logger.info("  %s: %s %s", name, share, row.words)
-    if rows:
-        _logger.info("  %s shows all lines", check)
-    out_of_step = set(describe_misaligned(trained))
     for note in report.notes:
-        if note not in out_of_step:
-            _logger.warning("warning: %s", note)
-    if out_of_step:  # the note has a line number, which in a sample is another
-        _logger.warning("warning: repair the sides before training; %s shows the lines", check)
+        _logger.warning("note: %s", note)
 
 
 def _explain_cleaning(
-    cleaning: CleaningConfig, reasons: Mapping[str, Mapping[str, int]], scan: _Scan, of: str
+    cleaning: CleaningConfig, removed: Mapping[str, int], scan: _Scan, of: str
 ) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
     comments = {}
     for key in cleaning.model_dump(exclude_defaults=True):
-        if key == "duplicates":
+        kinds = [kind for kind in removed if CLEANING.get(kind, ("",))[0] == key]
+        if key == "duplicates" and scan.is_sampled:
             comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
             counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
             comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
         else:
-            counts = reasons[key].items()
-            comments[key] = "; ".join(f"{n:,}{of}: {KINDS[kind]}" for kind, n in counts)
+            comments[key] = "; ".join(f"{removed[kind]:,}{of}: {KINDS[kind]}" for kind in kinds)
     return comments
 
 
@@ -317,11 +341,6 @@ def _log_cost(
     layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
     millions = estimate_parameters(model, config.tokenizer.vocabulary_size) / 1e6
     _logger.info("model: %s of width %d, %.1f million parameters", layers, model.d_model, millions)
-    if model.positional == "rotary":
-        _logger.info(
-            "  `mt export --to huggingface` needs `model.positional: sinusoidal` and "
-            "`model.feed_forward: relu`, to be set before training"
-        )
     minutes = max(1, round(forecast.seconds / 60))
     time = f"{minutes} minutes" if minutes < 90 else f"{forecast.seconds / 3600:.1f} hours"
     expected = f"until validation BLEU stops improving, in about {time}, or earlier or later"

@@ -81,6 +81,8 @@ SIZES = (
 
 The last two are `transformer-base` and `transformer-big` (Vaswani et al. 2017, table 3).
 """
+WIDTHS = {"tiny": 128, "small": 256, "base": 512, "big": 1024}
+"""Widths of the sizes that have a name."""
 TOKENS_PER_PARAMETER = 2.0
 """Least number of target tokens to train on for each parameter: a smaller model learns more from
 fewer."""

@@ -315,12 +315,17 @@ def _open_data(
 
 
 def warn_about_corpora(checks: Mapping[str, QuickCheck], folder: RunFolder) -> None:
-    """Log the faults that the quick checks find, by key of the corpus."""
+    """Log each fault that the quick checks find, with the keys of the corpora that have it."""
     command = f"mt data check {shlex.quote(str(folder.config))}"
+    clauses_by_fault: dict[str, dict[str, str]] = {}
     for key, check in checks.items():
         try:
             clauses = check()
         except Exception as error:  # a failed check must not end the training
             clauses = [f"not checked ({error})"]
         for clause in clauses:
-            _logger.warning("warning: data.%s: %s; run `%s`", key, clause, command)
+            fault = clause.partition("% of ")[2].partition(": ")[2] or clause
+            clauses_by_fault.setdefault(fault, {})[f"data.{key}"] = clause
+    for fault, places in clauses_by_fault.items():
+        clause = fault if len(places) > 1 else next(iter(places.values()))
+        _logger.warning("warning: %s: %s; run `%s`", ", ".join(places), clause, command)

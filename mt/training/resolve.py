@@ -15,7 +15,7 @@ Each function returns the settings of keys that are open; `with_settings` merges
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,12 +133,17 @@ def _of_keys(settings: Settings, keys: Collection[str]) -> Settings:
 
 
 def choose_settings(
-    config: Config, corpus: CorpusStatistics, device: torch.device, measure: MeasureSpeed
+    config: Config,
+    corpus: CorpusStatistics,
+    device: torch.device,
+    measure: MeasureSpeed,
+    width: int | None = None,
 ) -> tuple[Settings, Forecast | None]:
     """Choose all settings of a new run but the length of the training.
 
-    Returns them with the expected tokens and time of the training, if the model or the updates are
-    chosen. Raises ConfigError for `training.init_from` without a config.
+    The model has the size of a `width`, else the best one for corpus and time. Returns them with
+    the expected tokens and time of the training, if the model or the updates are chosen. Raises
+    ConfigError for `training.init_from` without a config.
     """
     keys, copied, forecast = frozenset(open_keys(config)), Settings(), None
     if not keys:
@@ -148,7 +153,9 @@ def choose_settings(
     settings = _of_keys(_choose_tokenizer(config, corpus), keys) | copied
     if not copied:
         tokenized = with_settings(config, settings)
-        model, forecast = _choose_model(tokenized, keys, corpus, device, measure)
+        sizes = [size for size in SIZES if size.pairs <= corpus.pairs]
+        sizes = [like_width(width, corpus.pairs)] if width else sizes
+        model, forecast = _choose_model(tokenized, keys, corpus, device, measure, sizes)
         settings |= model
     sized = with_settings(config, settings)
     vocabulary, (source, target) = sized.tokenizer.vocabulary_size, corpus.characters
@@ -252,10 +259,11 @@ def _choose_model(
     corpus: CorpusStatistics,
     device: torch.device,
     measure: MeasureSpeed,
+    allowed: Sequence[Size],
 ) -> tuple[Settings, Forecast | None]:
     """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's.
 
-    It is the largest that the corpus has pairs for and that is trained on enough tokens. The speed
+    It is the largest of those `allowed` that is trained on enough tokens, or the first. The speed
     of one model suggests it. Its own, with updates of its size, is measured before it is chosen:
     the smaller both are, the more an operation costs, and a larger model may not fit.
     """
@@ -267,22 +275,21 @@ def _choose_model(
         vocabulary = like_width(config.model.d_model, corpus.pairs).vocabulary
         settings["tokenizer.vocabulary_size"] = Setting(vocabulary, "for a model of this width")
         return _of_keys(settings, keys), None
-    allowed = [size for size in SIZES if size.pairs <= corpus.pairs]
     shapes = {size: _of_keys(settings | _shape(config, size), keys) for size in allowed}
     candidates = {size: with_settings(config, shape) for size, shape in shapes.items()}
     widest, _ = _MEASURED.get(device.type, _MEASURED_ELSEWHERE)
-    for reference in reversed([size for size in allowed if size.d_model <= widest]):
+    for reference in reversed([size for size in allowed if size.d_model <= widest] or allowed):
         try:
             rate = _measure(candidates[reference], corpus, device, measure)
             break
         except _TOO_LARGE:
-            if reference is SIZES[0]:
+            if reference is allowed[0]:
                 raise
     for size in reversed(allowed):
         candidate = candidates[size]
         forecast = _forecast(candidate, corpus, device, rate)
         parameters = estimate_parameters(candidate.model, candidate.tokenizer.vocabulary_size)
-        least = 0.0 if size is SIZES[0] else size.tokens_per_parameter * parameters
+        least = 0.0 if size is allowed[0] else size.tokens_per_parameter * parameters
         try:
             is_known = size is reference and "training.target_tokens_per_update" not in keys
             if forecast.tokens >= least and rate and not is_known:
@@ -291,14 +298,15 @@ def _choose_model(
                 measured = _measure(trained, corpus, device, measure)
                 forecast = _forecast(candidate, corpus, device, measured)
         except _TOO_LARGE:
-            if size is SIZES[0]:
+            if size is allowed[0]:
                 raise
             continue
         if forecast.tokens >= least:
             break
     passes = forecast.tokens / corpus.target_tokens
     millions = parameters / 1e6, forecast.tokens / 1e6
-    reason = "up to {:.2g} million parameters for {:.2g} million tokens, ".format(*millions)
+    bound = "up to " if len(allowed) > 1 else ""
+    reason = f"{bound}{millions[0]:.2g} million parameters for {millions[1]:.2g} million tokens, "
     reason += source_of_width(size.d_model)
     chosen = shapes[size]
     chosen["model.d_model"] = Setting(chosen["model.d_model"].value, reason)
@@ -312,8 +320,10 @@ def _shape(config: Config, size: Size) -> Settings:
     heads = size.heads if config.model.is_open("heads") else config.model.heads
     width = size.d_model - size.d_model % (2 * heads)
     better, depth = "better at the same number of tokens", "the depth for this width"
-    # Three matrices of two thirds of the usual width have as many parameters as two.
-    inner = width * 8 // 3 // 8 * 8
+    inner, words = 4 * width, "four widths"
+    if config.model.is_open("feed_forward") or config.model.feed_forward.endswith("glu"):
+        # Three matrices of two thirds of the usual width have as many parameters as two.
+        inner, words = width * 8 // 3 // 8 * 8, "as many parameters as ReLU of four widths"
     return {
         "tokenizer.vocabulary_size": Setting(size.vocabulary, "for a model of this width"),
         "model.heads": Setting(heads, "32 or 64 numbers a head"),
@@ -322,7 +332,7 @@ def _shape(config: Config, size: Size) -> Settings:
         "model.decoder_layers": Setting(size.layers, depth),
         "model.positional": Setting("rotary", better),
         "model.feed_forward": Setting("swiglu", better),
-        "model.d_ff": Setting(inner, "as many parameters as ReLU of four widths"),
+        "model.d_ff": Setting(inner, words),
     }
 
 

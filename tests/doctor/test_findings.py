@@ -30,9 +30,10 @@ def test_doubtful_pairs_are_filtered_from_two_in_a_thousand_to_a_tenth(kind: str
 
 def test_languages_of_many_pairs_are_identified_where_many_are_others() -> None:
     for count, pairs, is_advised in (
-        (1, PAIRS, True),  # 3 s
-        (1, 29_000, True),  # 10 s
-        (1, 3_000_000, False),  # 1,020 s for 300 pairs
+        (1, PAIRS, False),  # one in 10,000
+        (2, PAIRS, True),  # 3 s
+        (2, 29_000, True),  # 10 s
+        (2, 3_000_000, False),  # 1,020 s for 600 pairs
         (33, 3_000_000, False),
         (34, 3_000_000, True),  # 1,020 s for 10,200 pairs
         (34, 50_000_000, True),
@@ -41,10 +42,10 @@ def test_languages_of_many_pairs_are_identified_where_many_are_others() -> None:
         assert advised == ({"language": True} if is_advised else {}), (count, pairs)
     sampled = Finding("other_language", "source", 5, 100, (1,), total=PAIRS)
     assert _advised(_split(sampled), pairs=3_000_000) == {"language": True}
-    assert _advised(_split(_found("outer_space", 1)), pairs=50_000_000)
+    assert _advised(_split(_found("outer_space", 2)), pairs=50_000_000)
 
 
-def test_certain_errors_are_removed_however_rare() -> None:
+def test_certain_errors_are_removed_from_two_in_ten_thousand() -> None:
     expected: dict[str, dict[str, object]] = {
         "empty": {"min_characters": 1},
         "identical": {"identical_sides": True},
@@ -56,7 +57,8 @@ def test_certain_errors_are_removed_however_rare() -> None:
         "wrong_script": {"wrong_script": True},
     }
     for kind, advised in expected.items():
-        assert _advised(_split(_found(kind, 1))) == advised, kind
+        assert _advised(_split(_found(kind, 2))) == advised, kind
+        assert _advised(_split(_found(kind, 1))) == {}, kind
 
 
 def test_script_that_the_code_of_a_language_excludes_is_no_style() -> None:
@@ -86,9 +88,21 @@ def test_shares_count_by_side_and_corpus() -> None:
 
 def test_repeated_pairs_and_overlaps_are_removed() -> None:
     assert _advised(_split(_found("duplicate_source", 5))) == {}
-    assert _advised(_split(_found("duplicate_pair", 1))) == {"duplicates": "pair"}
+    for count in (2, PAIRS // 2):
+        assert _advised(_split(_found("duplicate_pair", count))) == {"duplicates": "pair"}
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")
-    assert advise([_split()], [overlap], 9**9) == (CleaningConfig(overlap="normalized"), {})
+    advised = advise([_split()], [_split(overlap)], 9**9)
+    assert advised == (CleaningConfig(overlap="normalized"), ())
+
+
+def test_doubtful_text_that_splits_have_as_often_is_a_question() -> None:
+    train, ratio = _split(_found("tokenized", 250, "source")), _found("length_ratio", 250)
+    for count, is_style in ((124, False), (125, True)):
+        split = _split(_found("tokenized", count, "target"), ratio)
+        cleaning, questions = advise([train], [split], PAIRS)
+        assert (cleaning.broken_text == ()) == is_style == bool(questions)
+        assert all("`data.cleaning.broken_text: [tokenized]`" in one for one in questions)
+    assert advise([_split(ratio)], [_split(ratio)], PAIRS)[0].max_length_ratio == 2.5
 
 
 def test_a_count_from_a_sample_says_so() -> None:

@@ -13,7 +13,8 @@ from mt.config.data import MixtureSource, TextSource, TsvSource
 from mt.config.loading import dump_config, load_config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
-from mt.training.automatic import measure_corpora
+from mt.export.marian import why_not_marian
+from mt.training.automatic import WIDTHS, measure_corpora
 from mt.training.resolve import choose_length, choose_settings, with_settings
 from tests.factories import CPU, DIGITS, Program
 
@@ -50,6 +51,12 @@ def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("valid", pairs(5000, 60))
     write("other", pairs(6000, 60), "zh de")
     write("same", [(source, "A few apples.") for source, _ in pairs(1000, 600)])
+    numbers = pairs(1000, 700)
+    write("swapped", [(target, source) for source, target in numbers])
+    write("copied", [(source, source) for source, _ in numbers])
+    targets = [target for _, target in numbers if "three zero zero" not in target]
+    targets += (700 - len(targets)) * ["A few apples."]  # without the line 301
+    write("slip", [(pair[0], target) for pair, target in zip(numbers, targets, strict=True)])
     Path("train.tsv").write_text("一\tone\n" * 900, encoding="utf-8")
     Path("kept.yaml").write_text("seed: 1\n")
     with Path("short.en").open("w", encoding="utf-8") as file:
@@ -70,6 +77,12 @@ BAD = {
         "valid.zh and valid.en: 60 different pairs are too few; at least 100 are needed"
     ),
     "train.zh train.en --valid other.zh --valid other.de": "other.de: a side is in `de`, but",
+    "train.zh train.en --valid valid.zh valid.en": "as in `--valid valid.zh --valid FILE`; a",
+    "swapped.zh swapped.en": "swapped.zh and swapped.en: the sides look swapped: `en` on the sou",
+    "copied.zh copied.en": "copied.zh and copied.en: 100% of the lines: text in a script of ano",
+    "slip.zh slip.en": "slip.zh and slip.en: the sides go out of step near line 301: from there on",
+    "train.zh train.en --valid slip.zh --valid slip.en": "slip.en: the sides go out of step near",
+    "train.zh train.en --test swapped.zh --test swapped.en": "swapped.en: the sides look swapped",
     "train.zh train.en --valid train.zh --valid train.en": "is a training corpus as well",
     "train.zh train.en --source-language cn": "--source-language `cn` is a country; did you mean",
     "train.zh train.en --budget 30": "--budget 30: write a number and a unit, such as 90s, 30m",
@@ -177,14 +190,26 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
     return dump_config(with_settings(sized, length))
 
 
-def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:
-    dirty = [*pairs(1000, 697), ("", "Nothing."), ("二。", "cafÃ©"), pairs(1000, 1)[0]]
-    write("train", dirty)
+@pytest.mark.parametrize(("size", "width"), WIDTHS.items())
+def test_size_and_form_are_written(size: str, width: int, program: Program) -> None:
+    assert program("init", "train.zh", "train.en", "--size", size, "--for", "huggingface")[0] == 0
+    model = load_config(Path("train.yaml")).model
+    assert (model.d_model, model.d_ff, why_not_marian(model)) == (width, 4 * width, None)
+
+
+def test_cleaning_is_written_with_the_number_of_pairs(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    dirty = [*pairs(1000, 696), ("", "Nothing." * 9), ("二。", "cafÃ©"), pairs(1000, 1)[0]]
+    write("train", [*dirty, dirty[-2]])
     assert program("init", "train.zh", "train.en")[0] == 0
     text = Path("train.yaml").read_text(encoding="utf-8")
     assert "    min_characters: 1  # 1: pairs with an empty side\n" in text
-    assert "    broken_text:  # 1: text decoded with the wrong encoding\n" in text
+    assert "    broken_text:  # 2: text decoded with the wrong encoding\n" in text
     assert "    duplicates: pair  # 1: repeated pairs\n" in text
+    assert "max_length_ratio" not in text
+    removed = caplog.messages[caplog.messages.index("removed in training:") + 1 :]
+    assert "  1: pairs with an empty side (`min_characters`)" in removed
 
 
 def test_large_corpus_is_checked_by_a_sample_without_line_numbers(
@@ -194,6 +219,10 @@ def test_large_corpus_is_checked_by_a_sample_without_line_numbers(
     many = pairs(1000, 6000)
     many[4000:4100] = [("", target) for _, target in many[4000:4100]]  # blocks 0 and 4 are read
     write("train", [*many, *many[:5]])
+    lines = [source for source, _ in many[4500:]], [target for _, target in many[4501:]]
+    write("slip", [*many[:4500], *zip(*lines, strict=False)])
+    place = "slip.zh and slip.en: the sides go out of step near line 4,501 or before"
+    assert place in program("init", "slip.zh", "slip.en")[2]
     assert program("init", "train.zh", "train.en", "--output", "new.yaml")[0] == 0
     text = Path("new.yaml").read_text(encoding="utf-8")
     assert "# 100 of 2,000 checked: pairs with an empty side" in text
@@ -216,7 +245,7 @@ def test_overlap_is_counted_in_the_whole_corpus_in_both_directions(
     written = load_config(Path("train.yaml"))
     assert written.data.cleaning.overlap == "normalized"
     assert "    overlap: normalized  # 60 of 80 in `test`\n" in Path("train.yaml").read_text()
-    assert "test: 60 of all 80 pairs have a text that is also in the training" in caplog.text
+    assert "  test: 60 of all 80 pairs have a text that is also in the training" in caplog.text
     (corpus,) = open_training_corpora(written.data)
     assert len(list(corpus.cleaned())) == 5940
 
@@ -254,11 +283,10 @@ def test_given_splits_and_several_corpora(program: Program) -> None:
     assert "# 150 of 150 in `test`" in Path("new.yaml").read_text(encoding="utf-8")
 
 
-def test_swapped_suffixes_and_short_budgets_are_warnings(
+def test_a_short_budget_is_a_warning(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: 35_000.0)
-    write("train", pairs(1500, 1050), "en zh")
-    assert program("init", "train.en", "train.zh", "--budget", "0.4s")[0] == 0
-    assert "warning: train: the sides look swapped: `zh` on the source side" in caplog.text
+    write("train", pairs(1500, 1050))
+    assert program("init", "train.zh", "train.en", "--budget", "0.4s")[0] == 0
     assert "warning: 0 passes over 1,050 pairs are too little for a translator" in caplog.text
