@@ -67,10 +67,7 @@ def escape_line(text: str) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs the packages of an optional dependency group, and its name.
-
-    The packages are read from the metadata of the installed distribution.
-    """
+    """Return the command that installs the packages of an optional dependency group."""
     requirements = list[str]()
     with suppress(metadata.PackageNotFoundError):
         requirements = metadata.requires(DISTRIBUTION) or []

@@ -67,10 +67,7 @@ _ASIDE, _LOCK = ".mt-aside", ".lock"
 
 @contextmanager
 def _reserve_aside(path: Path, *, shown: Path | None = None) -> Iterator[Path]:
-    """Yield a path of the same name in a locked folder next to `path`, deleted on exit.
-
-    An OSError in the block names `shown`, by default `path`.
-    """
+    """Yield a path in a locked folder next to `path`, deleted on exit; an OSError names `shown`."""
     delete_abandoned(path.parent)
     with name_errors(shown or path, instead_of=path.parent):
         aside = Path(tempfile.mkdtemp(_ASIDE, f".{path.name}.", path.parent))
@@ -221,8 +218,10 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None])
     for path in filter(None, outputs):
         if any(is_same(path, other) for other in taken) and not path.is_char_device():
             raise UserError(f"{path}: is named twice, and would be written over")
-        if path.is_file() and any(_is_file_of(path, folder) for folder in taken):
-            raise UserError(f"{path}: is a file of the input, and not written over")
+        for folder in filter(Path.is_dir, taken if path.is_file() else ()):
+            is_inside = resolved(path).is_relative_to(resolved(folder))
+            if is_inside or any(is_same(path, entry) for entry in folder.rglob("*")):
+                raise UserError(f"{path}: is a file of the input, and not written over")
         taken.append(path)
 
 
@@ -246,19 +245,8 @@ def is_special(path: Path) -> bool:
     return path.exists() and not (path.is_file() or path.is_dir())
 
 
-def _is_file_of(path: Path, folder: Path) -> bool:
-    """Return True for a file in a folder, or one to which a link in the folder leads."""
-    if not folder.is_dir():
-        return False
-    inside = resolved(path).is_relative_to(resolved(folder))
-    return inside or any(is_same(path, entry) for entry in folder.rglob("*"))
-
-
 def require_file(path: Path) -> Path:
-    """Return `path`; raise `DataError` with the nearest file name if there is no such file.
-
-    A pipe or device is accepted, a folder is not.
-    """
+    """Return `path`; raise DataError, with the nearest name, for a folder or a missing file."""
     if path.is_dir():
         raise DataError(f"{path}: is a folder, a file was expected")
     if path.exists():
@@ -291,10 +279,10 @@ def require_run_file(run: Path, name: str) -> None:
     if run.is_dir():
         raise RunError(f"{run}: not a run folder, {name} is missing{name_runs(run, name)}")
     if run.exists():
-        runs = [run.parent] if run.name == name and run.parent != Path() else []
-        runs = [folder for folder in (default_run(run), *runs) if os.path.lexists(folder / name)]
         hint = f"; `mt train {run}` trains one" if run.suffix in {".yaml", ".yml"} else ""
-        hint = f"; did you mean `{runs[0]}`?" if runs else hint
+        for folder in (run.parent, default_run(run)):
+            if os.path.lexists(folder / name):
+                hint = f"; did you mean `{folder}`?"
         raise RunError(f"{run}: is a file, a run folder was expected{hint}")
     siblings = run.parent.iterdir() if run.parent.is_dir() else ()
     near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])

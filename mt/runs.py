@@ -13,7 +13,6 @@ from mt.files import (
     read_json,
     read_versioned,
     require_run_file,
-    validate_values,
     write_json,
 )
 
@@ -145,7 +144,7 @@ def best_checkpoint(run: Path) -> tuple[Path, str]:
         ranking = [ranked["update"] for ranked in read_json(path, dict[str, Any])["state"]["best"]]
         best = next((update for update in ranking if update in folders), max(folders))
         path = folders[best] / CHECKPOINT_MANIFEST
-        return path.parent, read_json(path, dict[str, ListedFile])[WEIGHTS_FILE].sha256
+        return path.parent, read_manifest(path.parent)[WEIGHTS_FILE].sha256
     except (OSError, KeyError, TypeError) as error:
         raise RunError(f"{path}: damaged, or not written by mt") from error
 
@@ -164,10 +163,7 @@ def write_description(
     provenance: Provenance,
     line_shape: LineStatistics | None = None,
 ) -> None:
-    """Write the model.json of a folder that holds its weights already.
-
-    `vocabularies` are the sizes of source and target, `tokenizer` is a SHA-256.
-    """
+    """Write model.json beside the weights; `vocabularies` are sizes, `tokenizer` is a SHA-256."""
     description = {
         "format": MODEL_FORMAT,
         "source_vocabulary": vocabularies[0],
@@ -184,14 +180,6 @@ def write_description(
 Quantization = Literal[
     "none", "int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16"
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """Lines of the comparison of an export with its run: translated, and translated alike."""
-
-    sentences: int
-    identical: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +221,7 @@ def write_exported(folder: Path, exported: Exported) -> None:
 
 def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
-    path = folder / EXPORT_FILE
-    exported = read_versioned(path, Exported, EXPORT_FORMAT)
-    if exported.parity:
-        validate_values(exported.parity, _Lines, path)
-    return exported
+    return read_versioned(folder / EXPORT_FILE, Exported, EXPORT_FORMAT)
 
 
 def is_export_of(folder: Path, weights: str) -> bool:
@@ -265,8 +249,8 @@ def read_verified_export(
     if run is not None:
         if (exported.weights, exported.tokenizer) != (run.sha256, run.tokenizer):
             raise RunError(f"{folder} is an export of other weights")
-        parity = exported.parity
-        if quantization == "none" and (not parity or parity["identical"] != parity["sentences"]):
+        lines, same = (exported.parity.get(key) for key in ("sentences", "identical"))
+        if quantization == "none" and (lines is None or same != lines):
             raise RunError(f"{folder} translates some lines otherwise than the run")
         check_sha256(run.folder / WEIGHTS_FILE, run.sha256, run.listed_in)
     for name, sha256 in {EXPORTED_MODEL: exported.model, **exported.details}.items():
@@ -310,20 +294,17 @@ class ModelRecord:
 
     @classmethod
     def read(cls, path: Path, *, finished: bool = False) -> "ModelRecord":
-        """Read the record of the model in a folder; raise RunError if it is missing or damaged.
-
-        With `finished`, the folder must be that of a finished run.
-        """
+        """Read the record of a model, perhaps only a finished run; raise RunError for damage."""
         has_config, has_model = os.path.lexists(path / CONFIG_FILE), is_finished(path)
         is_export = is_exported(path) and not finished
         if has_config and not (has_model or is_export or finished):
             return cls(*best_checkpoint(path), CHECKPOINT_MANIFEST)
         if is_export:
-            exported = read_versioned(path / EXPORT_FILE, Exported, EXPORT_FORMAT)
+            exported = read_exported(path)
             length, shape = exported.longest_source, exported.line_shape
             return cls(path, exported.model, EXPORT_FILE, exported.tokenizer, length, shape)
         if has_config and has_model and os.path.lexists(path / WEIGHTS_FILE):
-            description = read_versioned(path / MODEL_FILE, Description, MODEL_FORMAT)
+            description = read_description(path / MODEL_FILE)
             length, shape = description.longest_source, description.line_shape
             return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)
         require_run_file(path, CONFIG_FILE)

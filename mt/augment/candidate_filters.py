@@ -82,10 +82,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def as_text(value: object) -> str:
-    """Return a text of JSON without white space around it; lone surrogates become U+FFFD.
-
-    Raises TypeError unless the value is a text.
-    """
+    """Return a JSON text, stripped, without lone surrogates; raise TypeError for another value."""
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()

@@ -23,7 +23,7 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import OpenedCorpus, open_training_corpora, read_cleaned_pairs
 from mt.decoding.load import StoredModel
 from mt.decoding.shards import Job, Shard, Window
-from mt.decoding.text_files import read_lines
+from mt.decoding.text_files import load_for_files, read_lines
 from mt.decoding.translator import RankedTranslation, Translator, check_n_best
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
@@ -49,10 +49,7 @@ class Teacher:
 
     @classmethod
     def read(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
-        """Read the config of a run; `overrides` are `decoding.KEY=VALUE`.
-
-        Raises UserError if an exported model would have to sample.
-        """
+        """Read a run; raise UserError if an exported model would have to sample."""
         is_export = is_exported(run)
         stored = StoredModel.read(run, overrides, finished=not is_export)
         decoding = stored.config.decoding
@@ -68,10 +65,7 @@ class Teacher:
     @cached_property
     def translator(self) -> Translator:
         """The model, loaded as `mt translate` does."""
-        from mt.model.device import keep_freed_memory  # torch takes seconds to import
-
-        keep_freed_memory()
-        return Translator.from_stored(self.stored, self.device)
+        return load_for_files(self.stored, self.device)
 
     @property
     def window(self) -> int:

@@ -7,6 +7,7 @@ import typer
 
 from mt.cli.options import Device
 from mt.errors import UserError
+from mt.runs import Quantization
 
 
 def export(
@@ -16,7 +17,7 @@ def export(
         typer.Option("--to", help="Format to write."),
     ],
     quantization: Annotated[
-        Literal["none", "int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16"],
+        Quantization,
         typer.Option(help="With ctranslate2, argos and onnx: number format of the weights."),
     ] = "none",
     output: Annotated[

@@ -204,12 +204,11 @@ def serve(
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
     from mt.decoding.translator import Translator
     from mt.serving.requests import Limits, read_access
-    from mt.serving.server import Address, serve_run
+    from mt.serving.server import serve_run
 
     access = read_access(api_key_file, allow_origin or ())
     waiting = max(1024, max_sentences)
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
-    address = Address(host, port)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
     load = partial(Translator.load, overrides=checked, device=device)
-    serve_run(run, address, limits=limits, access=access, load=load, glossary=glossary)
+    serve_run(run, (host, port), limits=limits, access=access, load=load, glossary=glossary)

@@ -69,10 +69,7 @@ class Calibration:
 
 
 def read_calibration(folder: Path, model: str) -> Calibration | None:
-    """Return the calibration in a folder, if there is one for a `Translator.weights_and_search_id`.
-
-    A damaged one is logged: translations need none.
-    """
+    """Return a folder's calibration for a `weights_and_search_id`, if any; log a damaged one."""
     path = folder / CONFIDENCE_FILE
     if not path.is_file():
         return None

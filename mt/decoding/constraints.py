@@ -58,10 +58,7 @@ NO_CONSTRAINTS = Constraints()
 
 
 def repeating_tokens(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return tokens of each row [R N], and where they would repeat an n-gram of length `size`.
-
-    `tokens` [R T] are the tokens of each row so far, at least `size`.
-    """
+    """Return tokens [R N] of rows [R T], and where they would repeat an n-gram of length `size`."""
     length = tokens.shape[1]
     # Tokens that end an n-gram, and whether the size - 1 tokens before them equal the row's last.
     last_of_ngram = tokens[:, size - 1 :]

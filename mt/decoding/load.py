@@ -192,10 +192,7 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
 def read_tensors(
     path: Path, sha256: str | None = None, listed_in: str = MODEL_FILE
 ) -> dict[str, "Tensor"]:
-    """Return the tensors of a safetensors file by name; raise RunError where it is damaged.
-
-    The file must have the SHA-256, if there is one, that `listed_in` records.
-    """
+    """Return the tensors of a safetensors file by name; raise RunError where it is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

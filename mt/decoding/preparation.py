@@ -325,10 +325,7 @@ class LineSplitter:
     def _join_fitting(
         self, text: str, ends: Iterable[int], cuts: Sequence[re.Pattern[str]]
     ) -> Iterator[str]:
-        """Yield the parts of a text that end at some of `ends`; long ones are cut by `cuts`.
-
-        Neighbours are joined as long as they fit.
-        """
+        """Yield parts of a text up to some of `ends`, as long as fit; cut long ones by `cuts`."""
         segments = [
             text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end
         ]
@@ -393,10 +390,7 @@ _CUTS = (_CLAUSE_END, re.compile(r"\s+"))
 def pair_with_prefixes(
     lines: Iterable[str], prefixes: Iterable[str] | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield each line with its prefix, or with an empty one without `prefixes`.
-
-    Raises UserError if their numbers differ, at the end of the shorter one.
-    """
+    """Yield each line with its prefix, or ""; raise UserError if one side ends before the other."""
     for count, (line, prefix) in enumerate(zip_longest(lines, prefixes or ())):
         if line is None or (prefix is None and prefixes is not None):
             more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")

@@ -75,10 +75,7 @@ def draw(
 def uniform_numbers(
     sources: Sequence[Sequence[int]], *, seed: int, draws: Sequence[int], length: int
 ) -> Tensor:
-    """Return uniform numbers [B T] that depend only on the source, its draw and the seed.
-
-    The samples of a sentence therefore do not depend on its place in the input.
-    """
+    """Return uniform numbers [B T] that depend only on the source, its draw and the seed."""
     rows = []
     for source, draw_number in zip(sources, draws, strict=True):
         digest = hashlib.sha256(np.asarray(source, dtype=np.int64).tobytes()).digest()
@@ -91,10 +88,7 @@ def uniform_numbers(
 def rank_by_utility(
     candidates: Sequence[Hypothesis], texts: Sequence[str], compare: Compare
 ) -> list[Hypothesis]:
-    """Return the distinct candidates, whose texts are `texts`, highest expected utility first.
-
-    The utility is their score.
-    """
+    """Return the distinct candidates with their expected utility as the score, highest first."""
     utilities = compute_expected_utilities(texts, compare)
     scored = {
         hypothesis.ids: replace(hypothesis, score=utility)

@@ -92,10 +92,6 @@ class ScoreJob:
     """Output file, replaced when the new one is complete; None: stdout."""
     as_json: bool = False
 
-    def text(self, score: ForcedScore) -> str:
-        """Return the line of a score in the output."""
-        return f"{score.as_json() if self.as_json else score.as_text()}\n"
-
 
 def write_scores(
     run: Path,
@@ -124,13 +120,14 @@ def write_scores(
     if not lines:
         raise DataError(f"{job.sources}: is empty, there is nothing to score")
     model = StoredModel.read(run, [*SCORING, *overrides])
+    write = ForcedScore.as_json if job.as_json else ForcedScore.as_text
 
     def load() -> ProduceWindows:
         translator = Translator.from_stored(model, device)
 
         def produce(lines: range) -> Iterator[Window]:
             for scores in score_windows(translator, job.sources, job.targets, lines):
-                text = "".join(map(job.text, scores)).encode()
+                text = "".join(f"{write(score)}\n" for score in scores).encode()
                 yield Window(len(scores), (text,), asdict(Totals.of(scores)))
 
         return produce

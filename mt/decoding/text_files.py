@@ -143,10 +143,7 @@ def run_file_shard(
     shard: Shard,
     load: Callable[[], ProduceWindows],
 ) -> Result | None:
-    """Process a shard of a file, in windows of `window` lines; log the finished files.
-
-    The record lies beside the first output. See `run_shard`.
-    """
+    """Process a shard of a file by windows of lines, with a record beside the first output."""
     record = outputs[0].with_name(f"{outputs[0].name}.shards.json")
     job = Job((*outputs, record), settings, scan(source).lines, window, shard)
     if result := run_shard(job, load):
@@ -359,10 +356,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Split at newline bytes only; drop one carriage return before each.
-
-    Raises DataError for a line of more than LONGEST_LINE bytes, which may have no end.
-    """
+    """Split at newlines, drop one carriage return before each; raise DataError for a long line."""
     unfinished: list[bytes] = []
     line_number = 1
     for chunk in chunks:
@@ -381,10 +375,7 @@ def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
-    """Decode UTF-8, keep invalid bytes as `surrogateescape` does, drop a byte-order mark.
-
-    Raises DataError for UTF-16 with a byte-order mark.
-    """
+    """Decode UTF-8 by `surrogateescape`, drop a byte-order mark; raise DataError for UTF-16."""
     for line_number, line in enumerate(lines, start=1):
         if line_number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise DataError(f"{name}: is UTF-16, not UTF-8; convert it with iconv")
@@ -394,10 +385,7 @@ def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[IO[bytes]]:
-    """Open stdout, or a temporary file that replaces `path` when it is complete.
-
-    The suffixes of compressed files compress.
-    """
+    """Open stdout, or a file that replaces `path` when it is complete, compressed by its suffix."""
     with ExitStack() as stack:
         if path is None:
             yield sys.stdout.buffer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from threading import Lock
 from typing import TypeVar
@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mt.config import DecodingConfig
 from mt.data.batches import collate
+from mt.data.corpus_files import warn_once
 from mt.data.store import Example
 from mt.decoding.constraints import Constraints
 from mt.decoding.engine import (
@@ -264,20 +265,14 @@ def _in_smaller_batches(work: Callable[[list[int]], list[T]], batch: list[int]) 
                 "the device has too little memory for a single sentence: lower `decoding.beam`, "
                 "cut the sentence, or use a larger device"
             )
-        log_halves()
+        warn_once(
+            "a batch does not fit the memory of the device and is halved; a smaller "
+            "`decoding.batch_size` avoids that"
+        )
         middle = (len(batch) + 1) // 2
         return batch[:middle], batch[middle:]
 
     return [*chain.from_iterable(compute_in_halves(work, batch, halve))]
-
-
-@cache
-def log_halves() -> None:
-    """Log once that a batch did not fit."""
-    _logger.info(
-        "a batch does not fit the memory of the device and is halved; a smaller "
-        "`decoding.batch_size` avoids that"
-    )
 
 
 @contextmanager

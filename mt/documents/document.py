@@ -101,10 +101,7 @@ class SourceDocument:
     format: Format
 
     def read_items(self, options: Options) -> list[Item]:
-        """Return the changes of the document in order.
-
-        Raises DataError if the document is damaged, or has a text that is too long.
-        """
+        """Return the changes in order; raise DataError for damage, or a text that is too long."""
         items = [*FORMATS[self.format][0](self.text.removeprefix(_BYTE_ORDER_MARK), options)]
         texts = (text.text for item in items for text in item.texts)
         for number, text in enumerate(texts, start=1):

@@ -462,10 +462,7 @@ _SPANS: _Rows = [
 
 
 def build_parser() -> "MarkdownIt":
-    """Return a parser whose inline tokens of markup have their place in `meta["span"]`.
-
-    Raises DataError if markdown-it-py is not installed.
-    """
+    """Return a parser with the places of markup in `meta["span"]`; raise DataError without one."""
     try:
         from markdown_it import MarkdownIt, rules_block  # an optional package
     except ModuleNotFoundError as error:

@@ -356,10 +356,7 @@ class SegmentBuilder:
         markup: str | None = None,
         key: str = "",
     ) -> None:
-        """Add an inline tag with the segments of its attributes.
-
-        `markup` stands in place of the part of the document beside a changed text.
-        """
+        """Add an inline tag; `markup` stands in place of the document's beside a changed text."""
         last = self.fragments[-1] if self.fragments else None
         if (
             last and kind == "close" and last.kind == "open" and last.end == start

@@ -120,7 +120,6 @@ class ModelResult:
 class Parity:
     """Comparison of the translations of a run and its export."""
 
-    origin: str
     label: str
     """Lines and search, as `label_scores` returns them."""
     sentences: int
@@ -164,7 +163,7 @@ class Parity:
         for name, result in (("run", self.run), ("export", self.export)):
             scores = ["-" if s is None else f"{s:.2f}" for s in (result.bleu, result.chrf)]
             rows.append((name, *scores, f"{self.sentences / result.seconds:.1f}"))
-        share = f"{self.identical} of {self.sentences} lines identical, from {self.origin}"
+        share = f"{self.identical} of {self.sentences} lines identical"
         lines = [align_columns(rows, right=[1, 2, 3]), share]
         if self.signature:
             lines.append(f"BLEU: {self.signature}")
@@ -291,7 +290,6 @@ class Proof:
             for metric in choose_metrics(language, self.run.config.evaluation.bleu_tokenizer)
         )
         return Parity(
-            self.origin,
             label_scores(self.origin, len(self.lines), search.search_label),
             len(self.lines),
             len(self.lines) - len(different),

@@ -101,12 +101,6 @@ class StackSettings(FolderSettings):
         return self
 
 
-class WeightsIndex(FolderSettings):
-    """Index of several files of weights."""
-
-    weight_map: dict[str, str]
-
-
 class GenerationSettings(FolderSettings):
     """Search settings, of generation_config.json."""
 
@@ -131,25 +125,19 @@ def model_type(path: Path) -> str:
 
 
 def read_settings(path: Path, kind: type[Settings], *, required: bool = True) -> Settings:
-    """Read a JSON file of settings; raise RunError if it is damaged or unsuitable.
-
-    Without a file that is not required, all settings have their defaults.
-    """
+    """Read a JSON file of settings, or defaults if none is required; raise RunError for damage."""
     if not required and not path.exists():
         return kind()
     return validate_values(read_json(path, Any), kind, path)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a folder as fp32: safetensors, in one file or several.
-
-    Raises RunError if they are missing, damaged or pickled.
-    """
+    """Read the weights of a folder as fp32; raise RunError for missing, damaged or pickled ones."""
     file, index = path / "model.safetensors", path / "model.safetensors.index.json"
     files = [file]
     if index.is_file():
-        settings = read_settings(index, WeightsIndex)
-        files = [path / Path(name).name for name in sorted({*settings.weight_map.values()})]
+        names = read_json(index, dict[str, dict[str, Any]]).get("weight_map", {}).values()
+        files = [path / Path(str(name)).name for name in sorted({*names})]
         if missing := [part.name for part in files if not part.is_file()]:
             raise RunError(
                 f"{path}: {len(missing)} of {len(files)} files of weights are missing: "
@@ -171,10 +159,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def get_tensor(
     weights: dict[str, Tensor], name: str, path: Path, *, shape: tuple[int, int] | None = None
 ) -> Tensor:
-    """Return a tensor of the folder `path`, of the shape that config.json gives, if it gives one.
-
-    Raises RunError if it is missing or has another shape.
-    """
+    """Return a tensor; raise RunError if it is missing, or has another shape than `shape`."""
     if name not in weights:
         raise RunError(f"{path}: damaged, the weights lack `{name}`")
     tensor = weights[name]
@@ -260,7 +245,7 @@ def read_search(
         "search": "greedy" if beams == 1 else "beam",
         "beam": beams,
         "length_normalization": exact.get(exponent, "gnmt"),
-        "length_penalty": min(max(compute_alpha(exponent), 0.0), 10.0),
+        "length_penalty": min(max(round(exponent / _RATE, 6), 0.0), 10.0),
         "max_length_ratio": 0.0,
         # transformers counts the start token of the decoder.
         "max_length_extra": max((generation.max_length or positions) - 1, 1),
@@ -310,11 +295,6 @@ def compute_exponent(decoding: DecodingConfig) -> float:
     """
     exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
     return round(exponents[decoding.length_normalization], 6)
-
-
-def compute_alpha(exponent: float) -> float:
-    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `compute_exponent`."""
-    return round(exponent / _RATE, 6)
 
 
 def find_other_key(model: ModelConfig, **supported: object) -> str | None:

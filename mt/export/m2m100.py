@@ -6,7 +6,6 @@ the token of its language, and a translation with that of the target language.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
@@ -33,7 +32,7 @@ from mt.decoding.load import FinishedRun
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
 from mt.export import hf_folder as hf
 from mt.files import read_bytes, read_json, require_file, write_json
-from mt.languages import base_language, describe_country
+from mt.languages import base_language, describe_country, script_of
 from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -216,11 +215,11 @@ class M2M100Folder:
         used = {text for text, index in ids.items() if index in used_ids}
         if not used:
             raise DataError(f"{', '.join(map(str, samples))}: has no text; give a larger sample")
-        scripts = {_script(letter) for letter in set().union(*used) if letter.isalpha()}
+        scripts = {script_of(letter) for letter in set().union(*used) if letter.isalpha()}
         used |= {
             text
             for text in ids
-            if len(text) == 1 and (not text.isalpha() or _script(text) in scripts)
+            if len(text) == 1 and (not text.isalpha() or script_of(text) in scripts)
         }
         if is_bpe(self.spm):
             scores = {text: vocabulary.processor.get_score(index) for text, index in ids.items()}
@@ -232,10 +231,6 @@ class M2M100Folder:
             or vocabulary.processor.is_byte(row)
             or (row >= FIRST_TEXT and (text in {*languages, MASK} or text.startswith("__")))
         ]
-
-
-def _script(letter: str) -> str:
-    return unicodedata.name(letter, "").split(" ")[0]
 
 
 def _split_merges(text: str, scores: dict[str, float]) -> Iterator[str]:

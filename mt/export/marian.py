@@ -41,10 +41,7 @@ FORM = {"positional": "sinusoidal", "decoder_start": "bos", "residual": "post"}
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
-    """Return the key that Marian cannot express and the reason, or None.
-
-    Any tying of embeddings and models without biases can be expressed.
-    """
+    """Return the key that Marian cannot express and the reason, or None."""
     return hf.find_other_key(model, **FORM)
 
 
@@ -253,10 +250,7 @@ _IMPOSSIBLE = -100.0
 def find_tables(
     weights: dict[str, Tensor], settings: MarianSettings, path: Path
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the embeddings of both sides and the output matrix.
-
-    Raises RunError if one is missing or has another shape than config.json of the folder `path`.
-    """
+    """Return the embeddings of both sides and the output matrix; raise RunError for bad shapes."""
     ties, shares = settings.tie_word_embeddings, settings.share_encoder_decoder_embeddings
 
     def find(name: str, rows: int) -> Tensor:
@@ -279,10 +273,7 @@ def convert_weights(
     rows: Sequence[list[int]],
     path: Path,
 ) -> dict[str, Tensor]:
-    """Return Marian's weights under this project's names; `rows` has Marian's row of each id.
-
-    Raises RunError if a tensor of the folder `path` is missing.
-    """
+    """Return Marian's weights under this project's names; `rows` has Marian's row of each id."""
     (encoder, decoder, head), (source_rows, target_rows) = tables, rows
     bias = weights.get(hf.LOGITS_BIAS, torch.zeros(1, len(head)))[0]
     last = f"model.decoder.layers.{settings.decoder_layers - 1}.final_layer_norm"

@@ -11,10 +11,11 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mt.config.decoding import PYTORCH_ONLY
+from mt.decoding.preparation import repair_unicode
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError, escape_line
@@ -25,8 +26,6 @@ from mt.special_ids import BOS, EOS
 _CELL, _LETTER = 0.17, 0.11
 """Inches for a token, and for a letter of the title."""
 _MIN_PANEL = 1.1
-_HIDDEN = "#d9d9d9"
-"""Colour of masked cells."""
 _logger = logging.getLogger(__name__)
 
 
@@ -69,10 +68,7 @@ def compute_maps(translator: Translator, sentence: str) -> list[HeadMaps]:
     """
     engine, tokenizer, languages = translator.engine, translator.tokenizer, translator.direction
     assert isinstance(engine, TorchEngine)
-    try:
-        sentence.encode()
-    except UnicodeEncodeError:
-        raise UserError("the sentence is not valid UTF-8") from None
+    sentence, _ = repair_unicode(sentence)
     if not sentence.strip():
         raise UserError("the sentence is blank; give one with words")
     source = tokenizer.encode_source([sentence])[0]
@@ -109,7 +105,7 @@ def compute_maps(translator: Translator, sentence: str) -> list[HeadMaps]:
 
 
 def draw_attention(kinds: Sequence[HeadMaps], title: str) -> Figure:
-    """Return a figure with the maps of each kind of attention, one below the other."""
+    """Return a figure with a panel for each head, a row for each layer, and colour bars."""
     widths, heights = [_LETTER * len(title)], list[float]()
     for maps in kinds:
         layers, heads, rows, columns = maps.weights.shape
@@ -119,27 +115,23 @@ def draw_attention(kinds: Sequence[HeadMaps], title: str) -> Figure:
         heights.append(layers * (height + 1.0) + 0.8)
     figure = Figure(figsize=(max(widths), sum(heights)), layout="constrained")
     figure.suptitle(title)
+    colours = matplotlib.colormaps["viridis"].with_extremes(bad="#d9d9d9")
     areas = figure.subfigures(len(kinds), squeeze=False, height_ratios=heights)[:, 0]
     for maps, area, height in zip(kinds, areas, heights, strict=True):
-        draw_maps(maps, area, bar_height=min(1, 4 / height))
+        grid = area.subplots(*maps.weights.shape[:2], squeeze=False)
+        for (layer, head), axes in np.ndenumerate(grid):
+            weights = maps.weights[layer, head]
+            image = axes.imshow(weights, cmap=colours, vmin=0, vmax=1, aspect="auto")
+            axes.set_title(f"layer {layer + 1}, head {head + 1}", size=8)
+            axes.spines[:].set_visible(False)
+            label_tokens(axes, maps.queries, maps.keys)
+            axes.tick_params(labelleft=head == 0)
+        bar = area.colorbar(image, ax=grid, fraction=0.05, pad=0.01, shrink=min(1, 4 / height))
+        bar.set_label("attention weight")
+        area.suptitle(maps.title)
+        area.supylabel(maps.queries.label)
+        area.supxlabel(maps.keys.label)
     return figure
-
-
-def draw_maps(maps: HeadMaps, figure: SubFigure, *, bar_height: float) -> None:
-    """Draw a panel for each head, a row for each layer, and a colour bar."""
-    grid = figure.subplots(*maps.weights.shape[:2], squeeze=False)
-    colours = matplotlib.colormaps["viridis"].with_extremes(bad=_HIDDEN)
-    for (layer, head), axes in np.ndenumerate(grid):
-        image = axes.imshow(maps.weights[layer, head], cmap=colours, vmin=0, vmax=1, aspect="auto")
-        axes.set_title(f"layer {layer + 1}, head {head + 1}", size=8)
-        axes.spines[:].set_visible(False)
-        label_tokens(axes, maps.queries, maps.keys)
-        axes.tick_params(labelleft=head == 0)
-    bar = figure.colorbar(image, ax=grid, fraction=0.05, pad=0.01, shrink=bar_height)
-    bar.set_label("attention weight")
-    figure.suptitle(maps.title)
-    figure.supylabel(maps.queries.label)
-    figure.supxlabel(maps.keys.label)
 
 
 def label_tokens(axes: Axes, rows: TokenAxis, columns: TokenAxis) -> None:

@@ -1,10 +1,9 @@
 """Pictures as PNG or SVG, and the curves of trainings."""
 
-import functools
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -28,8 +27,8 @@ _CURVES = (
 )
 """Panel, event of the journal, its value and name."""
 _TITLES = "cross-entropy, nats per target token", "validation, greedy search", "learning rate"
-_METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-"""Metadata to leave out, by format, so that the same input gives the same bytes."""
+_METADATA = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
+"""Metadata to leave out, by suffix, so that the same input gives the same bytes."""
 _DOTS_PER_INCH = 120
 _MAX_DOTS = 16_000
 _CJK_PACKAGE, _CJK_FILE = "notojp_matplotlib", "fonts/NotoSansCJKjp-Regular.otf"
@@ -94,7 +93,7 @@ def draw_curves(runs: dict[Path, list[dict[str, Any]]]) -> Figure:
 
 def check_picture(path: Path) -> None:
     """Raise UserError where no picture can be written to `path`."""
-    if _picture_format(path) not in _METADATA:
+    if path.suffix.lower() not in _METADATA:
         raise UserError(f"{path}: not a picture; the name must end in .png or .svg")
     check_output(path)
 
@@ -122,16 +121,15 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
         )
         figure = draw()
         dots = min(_DOTS_PER_INCH, _MAX_DOTS / max(figure.get_size_inches()))
-        picture_format = _picture_format(path)
-        metadata = _METADATA[picture_format]
+        suffix = path.suffix.lower()
         with replace_file(resolved(path)) as file:
-            figure.savefig(file, format=picture_format, dpi=dots, metadata=metadata)
+            figure.savefig(file, format=suffix[1:], dpi=dots, metadata=_METADATA[suffix])
     if any(str(warning.message).startswith("Glyph") for warning in caught):
         remedy = "" if find_spec(_CJK_PACKAGE) else f"; for a CJK font: {install_hint('plot')}"
         _logger.warning("characters without a glyph in any font are shown as boxes%s", remedy)
 
 
-@functools.cache
+@cache
 def find_fonts() -> list[str]:
     """Return the fonts to search for a glyph, in order: Latin and others, then CJK."""
     package = find_spec(_CJK_PACKAGE)  # importing it would change matplotlib's settings
@@ -139,7 +137,3 @@ def find_fonts() -> list[str]:
         return ["DejaVu Sans"]
     fontManager.addfont(Path(package.origin).parent / _CJK_FILE)
     return ["DejaVu Sans", "Noto Sans CJK JP"]
-
-
-def _picture_format(path: Path) -> str:
-    return path.suffix.lower().removeprefix(".")

@@ -215,10 +215,7 @@ def _require_disk(
 
 @contextmanager
 def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, Config]]:
-    """Yield a new training in a temporary folder, which ends after `updates`.
-
-    The second value is its config with the end that was given.
-    """
+    """Yield a training of some updates in a temporary folder, and its config with its own end."""
     keep_freed_memory()
     world = World(device_name=config.training.device)
     corpora = read_corpora(config)

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -134,7 +135,12 @@ class Batcher:
         if not lines:
             request.future.set_result([])
             return request.future
-        request.future.add_done_callback(lambda _: self._remove(request))
+
+        def remove(_: object) -> None:
+            with self._changed, suppress(ValueError):  # it has left the queue
+                self._requests.remove(request)
+
+        request.future.add_done_callback(remove)
         with self._changed:
             if self._stopped:
                 raise HTTPException(*STOPPED)
@@ -144,11 +150,6 @@ class Batcher:
             self._requests.append(request)
             self._changed.notify_all()
         return request.future
-
-    def _remove(self, request: _PendingRequest) -> None:
-        with self._changed:
-            if request in self._requests:
-                self._requests.remove(request)
 
     def _work(self) -> None:
         while not self._stopped:

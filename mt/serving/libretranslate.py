@@ -39,10 +39,7 @@ def is_libretranslate(body: Any) -> bool:
 def read_libre_request(
     body: Mapping[str, Any], direction: Direction, limits: Limits
 ) -> LibreRequest:
-    """Check a request to translate; unknown fields are ignored, as LibreTranslate does.
-
-    Raises HTTPException (400) with a message of one line.
-    """
+    """Check a request, and raise HTTPException (400); unknown fields are ignored."""
     texts = read_texts(body, limits)
     for name in ("source", "target"):
         if body.get(name) in (None, ""):

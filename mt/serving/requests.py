@@ -156,10 +156,7 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
 
 
 async def receive_body(request: Request, limits: Limits) -> Request:
-    """Return the request with its body in memory.
-
-    Raises HTTPException: 413 if the body is too large, 408 if it is too slow.
-    """
+    """Return the request with its body; raise HTTPException for a large (413) or slow (408) one."""
     size = 0
 
     async def receive() -> Message:

@@ -5,7 +5,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -14,7 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mt.data.glossary import read_terms
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.evaluation.run_info import read_info
+from mt.files import read_json
+from mt.runs import MODEL_FILE, Provenance, is_finished
 from mt.serving.batching import TRIAL, Batcher
 from mt.serving.requests import Access, Limits, Metrics
 from mt.serving.service import build_app
@@ -30,17 +31,9 @@ MOST_ALTERNATIVES = 9
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Address to listen on; port 0 chooses a free port."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-
-
 def serve_run(
     run: Path,
-    address: Address,
+    address: tuple[str, int],
     *,
     limits: Limits,
     access: Access,
@@ -49,38 +42,28 @@ def serve_run(
 ) -> None:
     """Serve the model of a run until SIGINT or SIGTERM, then end by that signal.
 
-    `load` loads the run; `glossary` is for requests without one. Raises UserError for an
-    unavailable address, and the errors of `read_terms` and `load`.
+    `address` is host and port, where 0 takes a free one. `load` loads the run; `glossary` is for
+    requests without one. Raises UserError for an unavailable address, and the errors of
+    `read_terms` and `load`.
     """
     terms = read_terms(glossary)
-    with _bind(address) as listener:
+    host, port = address
+    with _bind(host, port) as listener:
         translator = load(run)
         translator.use_terms(terms)
         translator.translate([TRIAL])  # an engine that cannot work here is an error before requests
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
-            _logger.warning("%s is open to other machines, without an API key", address.host)
-        name, access = run.resolve().name, replace(access, host=address.host.lower())
-        names = {"model": name, "quality": describe_quality(run)}
+            _logger.warning("%s is open to other machines, without an API key", host)
+        access = replace(access, host=host.lower())
+        score = read_json(run / MODEL_FILE, Provenance).score if is_finished(run) else ""
+        names = {"model": run.resolve().name, "quality": score}
         server = build_server(translator, names, limits=limits, access=access)
         listener.listen()
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         _logger.info("serving at http://%s:%d, until Ctrl-C", host, port)
         server.run(sockets=[listener])
-
-
-def describe_quality(run: Path) -> str:
-    """Return the scores of a model on a test or the validation split, or "" if there are none."""
-    try:
-        info = read_info(run)
-    except (UserError, OSError):
-        return ""
-    for split, score in info["scores"].items():
-        if score["current"] and not score["overrides"] and split != "valid":
-            facts = [f"{score[key]} {key}" for key in ("sentences", "search") if key in score]
-            return ", ".join([split, *facts, f"BLEU {score['BLEU']}", f"chrF2 {score['chrF2']}"])
-    return str(info["model"]["validation"]) if info["model"] else ""
 
 
 def build_server(
@@ -142,9 +125,8 @@ class _TimedProtocol(H11Protocol):
         self.loop.call_later(HEAD_SECONDS, close_if_silent)
 
 
-def _bind(address: Address) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     """Return a bound socket that does not listen yet, because the model is loaded first."""
-    host, port = address.host, address.port
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -11,7 +11,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from mt.serving.requests import Access
-from mt.serving.server import Address
 from tests.factories import Program
 
 ROOT = Path(__file__).parents[2]
@@ -70,8 +69,8 @@ def test_the_image_starts_the_server(program: Program, served: Any) -> None:
     assert command[0] == "mt"
     assert program(*command[1:]) == (0, "", "")
     [(positional, _)] = served
-    assert positional == (Path("/model"), Address("0.0.0.0", 8000))
-    assert values("EXPOSE") == [str(Address().port)]
+    assert positional == (Path("/model"), ("0.0.0.0", 8000))
+    assert values("EXPOSE") == ["8000"]
 
 
 def test_the_health_check_asks_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +101,7 @@ def test_the_compose_file_starts_the_server_behind_a_proxy(
     words[words.index(f"/run/secrets/{secret}")] = str(keys)
     assert program("serve", *words) == (0, "", "")
     [(positional, named)] = served
-    assert positional == (Path("/model"), Address("0.0.0.0", 8000))
+    assert positional == (Path("/model"), ("0.0.0.0", 8000))
     assert named["access"] == Access((b"one",), ("https://translate.example.org",))
     assert [volume.rpartition("}")[2] for volume in server["volumes"]] == [":/model:ro"]
     assert "ports" not in server, "the proxy alone can be reached from outside"

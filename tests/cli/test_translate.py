@@ -19,7 +19,6 @@ from mt.data.sources import TsvPairs
 from mt.decoding.text_files import FileJob
 from mt.documents.document import DocumentJob
 from mt.serving.requests import Access, Limits
-from mt.serving.server import Address
 from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
@@ -205,8 +204,8 @@ def test_options_of_serve_are_passed_on(
     others = {"limits": Limits(1, 2, 1024), "access": given}
     loads = [keywords.pop("load") for _, keywords in calls]
     assert calls == [
-        ((Path("r"), Address("127.0.0.1", 8000)), {**defaults, "glossary": None}),
-        ((Path("r"), Address("::1", 0)), {**others, "glossary": Path("terms.tsv")}),
+        ((Path("r"), ("127.0.0.1", 8000)), {**defaults, "glossary": None}),
+        ((Path("r"), ("::1", 0)), {**others, "glossary": Path("terms.tsv")}),
     ]
     assert [load.keywords for load in loads] == [
         {"overrides": (), "device": "auto"},

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig
+from mt.data.corpus_files import warn_once
 from mt.decoding import torch_engine
 from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
 from mt.decoding.torch_engine import TorchEngine
@@ -171,8 +172,7 @@ def test_batches_that_do_not_fit_are_halved(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO")
-    torch_engine.log_halves.cache_clear()
+    warn_once.cache_clear()
     sources, decoding = sentences(9), config(batch_size=7)
     prefixes = [(5,)] * 9
 

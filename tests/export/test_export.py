@@ -25,7 +25,7 @@ def test_an_export_translates_and_evaluates_like_its_run(
 ) -> None:
     status, out, _ = program("export", run, "--to", "ctranslate2", "--device", "cpu")
     assert status == 0, out
-    assert "7 of 7 lines identical, from the valid split" in out
+    assert "7 of 7 lines identical" in out
     alone = tmp_path / "elsewhere"
     (run / "ctranslate2").rename(alone)
     lines = b"one two three four\n\nseven nine\n"
@@ -220,7 +220,7 @@ def test_the_limits_of_parity(
     run = ModelResult(None if bleu is None else 30.0, 50.0, 1.0)
     export = ModelResult(bleu, chrf, 1.0)
     parity = Parity(
-        "x", "x", 1000, identical, run=run, export=export, signature="", worst=(), is_worse=is_worse
+        "x", 1000, identical, run=run, export=export, signature="", worst=(), is_worse=is_worse
     )
     assert (parity.why_not_kept(ExportOptions(quantization)) is None) == is_kept
 

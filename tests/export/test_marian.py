@@ -29,7 +29,7 @@ from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, UserError
 from mt.export.export import ExportOptions, export_huggingface
-from mt.export.hf_folder import compute_alpha, compute_exponent
+from mt.export.hf_folder import compute_exponent, read_search
 from mt.export.marian import import_marian, write_marian
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
@@ -183,14 +183,15 @@ def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
-def test_the_exponent_approximates_gnmt_at_common_lengths(alpha: float) -> None:
+def test_the_exponent_approximates_gnmt_at_common_lengths(alpha: float, tmp_path: Path) -> None:
     exponent = compute_exponent(DecodingConfig(length_normalization="gnmt", length_penalty=alpha))
     gnmt = LENGTH_NORMALIZATIONS["gnmt"]
     for shorter, longer in ((17, 23), (15, 26)):
         ours = math.log(gnmt(longer, alpha) / gnmt(shorter, alpha))
         theirs = exponent * math.log(longer / shorter)
         assert theirs == pytest.approx(ours, rel=0.01, abs=1e-9)
-    assert compute_alpha(exponent) == pytest.approx(alpha)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"length_penalty": exponent}))
+    assert read_search(tmp_path, 9, {})[0].length_penalty == pytest.approx(alpha)
     average = DecodingConfig(length_normalization="average", length_penalty=alpha)
     nothing = DecodingConfig(length_normalization="none", length_penalty=alpha)
     assert (compute_exponent(average), compute_exponent(nothing)) == (1.0, 0.0)

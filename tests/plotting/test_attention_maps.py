@@ -63,9 +63,7 @@ def test_an_incomplete_translation_has_no_eos(
     assert caplog.messages == ["the translation reached its length limit and is incomplete"]
 
 
-@pytest.mark.parametrize(
-    "sentence", [" \u3000\n", "one two " * 50, "a\udce4b"], ids=["blank", "long", "not UTF-8"]
-)
+@pytest.mark.parametrize("sentence", [" \u3000\n", "one two " * 50], ids=["blank", "long"])
 def test_a_sentence_that_cannot_be_translated_is_an_error(
     sentence: str, finished_run: Path, tmp_path: Path
 ) -> None:

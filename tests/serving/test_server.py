@@ -19,7 +19,7 @@ from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.serving import server
 from mt.serving.requests import Access, Limits
-from mt.serving.server import Address, serve_run
+from mt.serving.server import serve_run
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -116,12 +116,12 @@ def test_unavailable_address_run_or_engine_is_an_error_before_requests(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=str(port)):
-            serve_run(tmp_path / "none", Address(port=port), **options)
+            serve_run(tmp_path / "none", ("127.0.0.1", port), **options)
     with pytest.raises(UserError):
-        serve_run(tmp_path / "none", Address("1.2.3.4.5", 0), **options)
+        serve_run(tmp_path / "none", ("1.2.3.4.5", 0), **options)
     with pytest.raises(RunError):
-        serve_run(tmp_path / "none", Address(port=0), **options)
+        serve_run(tmp_path / "none", ("127.0.0.1", 0), **options)
     monkeypatch.setattr(server, "TRIAL", "bell")
     monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
     with pytest.raises(MemoryError):
-        serve_run(tmp_path, Address(port=0), load=lambda _: backwards(), **options)
+        serve_run(tmp_path, ("127.0.0.1", 0), load=lambda _: backwards(), **options)
