@@ -218,7 +218,7 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None])
     for path in filter(None, outputs):
         if any(is_same(path, other) for other in taken) and not path.is_char_device():
             raise UserError(f"{path}: is named twice, and would be written over")
-        for folder in filter(Path.is_dir, taken if path.is_file() else ()):
+        for folder in taken if path.is_file() else ():
             is_inside = resolved(path).is_relative_to(resolved(folder))
             if is_inside or any(is_same(path, entry) for entry in folder.rglob("*")):
                 raise UserError(f"{path}: is a file of the input, and not written over")
@@ -315,11 +315,7 @@ def read_bytes(path: Path, *, limit: int, error: type[UserError] = RunError) -> 
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Return the contents of a JSON file, validated against a type.
-
-    Raises RunError for a file that is not regular, larger than LARGEST_JSON, nested deeper than
-    200, or other than `kind`; OSError for a missing file.
-    """
+    """Return a JSON file as a type; raise RunError if it is damaged, OSError if it is missing."""
     return validate_values(read_bytes(path, limit=LARGEST_JSON), kind, path)
 
 

@@ -84,11 +84,7 @@ def _name_settings(context: typer.Context, option: str) -> str:
 
 
 def run_command_line() -> int:
-    """Run the command in `sys.argv` and return its exit status.
-
-    Raises UserError, with the usage, for an unknown command or option; exceptions of the command
-    propagate.
-    """
+    """Run the command in `sys.argv`; raise UserError, with the usage, for an unknown one."""
     try:
         status = app(prog_name="mt", standalone_mode=False)
     except typer.TyperException as error:

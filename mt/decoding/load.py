@@ -181,11 +181,7 @@ def _open_export(
 
 
 def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
-    """Read the folder of a finished run and verify the checksums of its files.
-
-    `overrides` are `decoding.KEY=VALUE`. Raises RunError for missing or damaged files, ConfigError
-    for the config or the overrides.
-    """
+    """Read a finished run and verify its files; `overrides` are `decoding.KEY=VALUE`."""
     return StoredModel.read(run, overrides, finished=True).with_weights()
 
 

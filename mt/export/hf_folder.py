@@ -137,7 +137,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     files = [file]
     if index.is_file():
         names = read_json(index, dict[str, dict[str, Any]]).get("weight_map", {}).values()
-        files = [path / Path(str(name)).name for name in sorted({*names})]
+        files = [path / Path(name).name for name in sorted({*map(str, names)})]
         if missing := [part.name for part in files if not part.is_file()]:
             raise RunError(
                 f"{path}: {len(missing)} of {len(files)} files of weights are missing: "

@@ -51,11 +51,7 @@ class HeadMaps:
 def plot_attention(
     run: Path, sentence: str, *, output: Path, overrides: Sequence[str] = ()
 ) -> None:
-    """Translate a sentence and draw the attention of every head: cross, encoder, decoder.
-
-    `overrides` are `decoding.KEY=VALUE`. Raises UserError for a blank or too long sentence, and the
-    errors of `Translator.load`.
-    """
+    """Draw the attention of every head for a sentence; raise UserError if it is blank or long."""
     check_picture(output)
     translator = Translator.load(run, overrides=[*overrides, *PYTORCH_ONLY], device="cpu")
     write_picture(output, partial(draw_attention, compute_maps(translator, sentence), str(run)))

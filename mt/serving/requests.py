@@ -258,11 +258,7 @@ def read_html(text: str, direction: Direction) -> RequestText:
 def read_file(
     content: bytes, name: str, direction: Direction, column: str | None = None
 ) -> RequestText:
-    """Find the texts of a file in the format of its suffix.
-
-    `column` has the texts of TSV or JSON lines. Raises DataError for an unknown suffix and for a
-    damaged file.
-    """
+    """Find the texts of a file; raise DataError for an unknown suffix and for a damaged file."""
     suffix, name = PurePosixPath(name).suffix.lower(), make_printable(name)
     if suffix not in SUFFIXES:
         hint = did_you_mean(suffix, SUFFIXES)

@@ -99,6 +99,7 @@ def test_work_without_a_pair_left_is_an_error_after_the_counts(
         ("{text} {text} --out o", "is a file, a run folder was expected"),
         ("{run} --out o", "expected RUN, and CONFIG or a text, got: "),
         ("{run} {text} --out o --allow copy", "--allow requires --from"),
+        ("{run} {text} --out file", "file: is a file"),
     ],
 )
 def test_invalid_call_is_one_line_and_makes_no_folder(
@@ -110,15 +111,7 @@ def test_invalid_call_is_one_line_and_makes_no_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(mono.parent)
+    Path("file").touch()
     words = arguments.format(run=finished_run, text=mono).split()
     assert message in refused("distill", *words)
     assert not Path("o").exists()
-
-
-def test_a_file_in_place_of_the_folder_is_refused(
-    finished_run: Path, mono: Path, refused: Refused
-) -> None:
-    out = mono.with_name("out")
-    out.write_text("kept")
-    assert refused("distill", finished_run, mono, "--out", out).startswith(f"{out}: is a file")
-    assert out.read_text() == "kept"

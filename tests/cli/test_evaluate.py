@@ -28,15 +28,11 @@ def test_run_is_scored_with_all_options(program: Program, scoring: Recorded) -> 
     assert program("evaluate", "r", *settings, *options) == (0, "{}\n", "")
     job = EvaluationJob(("ter", "chrf++"), 500, ("tokens",))
     chosen = {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu", "job": job}
-    assert calls == [((Path("r"),), PLAIN), ((Path("r"),), chosen)]
-
-
-def test_run_is_scored_on_given_texts(program: Program, scoring: Recorded) -> None:
     texts = ["--sources", "s", "--references", "t", "--references", "u"]
-    calls = scoring(RUN)
     assert program("evaluate", "r", *texts) == (0, "30 ± 1\n", "")
-    job = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
-    assert calls == [((Path("r"),), {**PLAIN, "job": job})]
+    given = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
+    jobs = (PLAIN, chosen, {**PLAIN, "job": given})
+    assert calls == [((Path("r"),), job) for job in jobs]
 
 
 def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) -> None:

@@ -148,10 +148,6 @@ def test_files_are_checked_before_the_model_loads(
         (FileJob(there, there), "text.en: is named twice, and would be written over"),
         (FileJob(prefixes=there, output=there), "text.en: is named twice"),
         (FileJob(there, report=there), "text.en: is named twice, and would be written over"),
-        (
-            FileJob(prefixes=there, report=there),
-            "text.en: is named twice, and would be written over",
-        ),
         (FileJob(there, out, report=out), "out: is named twice, and would be written over"),
     ):
         with pytest.raises(UserError, match=message):

@@ -140,17 +140,6 @@ def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> N
     assert result.parity.identical == 60
 
 
-def test_a_quantized_export_records_its_difference(run: Path, tmp_path: Path) -> None:
-    # The cost of int8 differs between processors, so that these tests keep it whatever it is.
-    options = ExportOptions(quantization="int8", device="cpu", min_identical=0)
-    result = export_run(run, tmp_path / "small", options)
-    assert result.failure is None
-    record = json.loads((tmp_path / "small" / "export.json").read_text())
-    assert record["quantization"] == "int8"
-    assert record["parity"]["identical"] == result.parity.identical
-    assert record["parity"]["export"]["bleu"] == result.parity.export.bleu
-
-
 @pytest.mark.parametrize("exported", [False, True])
 def test_a_corrupted_tensor_fails_and_leaves_no_files(
     exported: bool, run: Path, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,8 +159,13 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
 
 def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    kept = ExportOptions(quantization="int8", device="cpu", min_identical=0)
-    assert export_run(run, output, kept).failure is None
+    # The cost of int8 differs between processors, so that these tests keep it whatever it is.
+    result = export_run(run, output, ExportOptions("int8", device="cpu", min_identical=0))
+    assert result.failure is None
+    record = json.loads((output / "export.json").read_text())
+    assert record["quantization"] == "int8"
+    assert record["parity"]["identical"] == result.parity.identical
+    assert record["parity"]["export"]["bleu"] == result.parity.export.bleu
     small = (output / "model.bin").stat().st_size
     assert export_run(run, output, ExportOptions(device="cpu")).failure is None
     assert (output / "model.bin").stat().st_size > small
@@ -290,11 +284,6 @@ def test_a_run_translates_with_its_quantized_export(
     refused("translate", run, *setting, stdin=lines)
 
 
-def test_an_unfinished_run_is_refused(run: Path, refused: Refused) -> None:
-    (run / "model.json").unlink()
-    assert f"`mt train {run}` continues it" in refused("export", run, *INT8)
-
-
 @pytest.mark.parametrize(
     ("of", "output"), [("run/ctranslate2", "new"), ("../run", "."), ("run", "link")]
 )
@@ -321,13 +310,6 @@ def test_files_written_during_an_export_are_kept(
     message = refused("export", run, "--to", "ctranslate2")
     assert "ctranslate2: exists already and is not an export" in message
     assert [path.name for path in (run / "ctranslate2").iterdir()] == ["mine"]
-
-
-def test_weights_of_another_config_are_refused(run: Path, refused: Refused) -> None:
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("positional: sinusoidal", "positional: learned"))
-    message = refused("export", run, "--to", "ctranslate2")
-    assert "model.safetensors: does not fit the config" in message
 
 
 def test_training_ends_with_a_quantized_export_beside_the_other(

@@ -112,13 +112,6 @@ def test_missing_glyphs_give_one_warning(tmp_path: Path, caplog: pytest.LogCaptu
     assert message.startswith("characters without a glyph in any font are shown as boxes")
 
 
-def test_a_failed_drawing_does_not_replace_the_file(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"mine")
-    with pytest.raises(ZeroDivisionError):
-        write_picture(tmp_path / "a.png", lambda: Figure(figsize=(1, 1 // 0)))
-    assert (tmp_path / "a.png").read_bytes() == b"mine"
-
-
 @pytest.mark.parametrize("name", ["a.pdf", ".png", "none/a.png", "folder.png"])
 def test_another_suffix_or_place_is_an_error(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
