@@ -294,7 +294,7 @@ class ModelRecord:
 
     @classmethod
     def read(cls, path: Path, *, finished: bool = False) -> "ModelRecord":
-        """Read the record of a model, perhaps only a finished run; raise RunError for damage."""
+        """Read the record of a model, with `finished` of such a run; raise RunError for damage."""
         has_config, has_model = os.path.lexists(path / CONFIG_FILE), is_finished(path)
         is_export = is_exported(path) and not finished
         if has_config and not (has_model or is_export or finished):

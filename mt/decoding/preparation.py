@@ -325,7 +325,7 @@ class LineSplitter:
     def _join_fitting(
         self, text: str, ends: Iterable[int], cuts: Sequence[re.Pattern[str]]
     ) -> Iterator[str]:
-        """Yield parts of a text up to some of `ends`, as long as fit; cut long ones by `cuts`."""
+        """Yield parts of a text up to `ends`, joined while they fit; cut long ones by `cuts`."""
         segments = [
             text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end
         ]

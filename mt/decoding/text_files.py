@@ -356,7 +356,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Split at newlines, drop one carriage return before each; raise DataError for a long line."""
+    """Split at newline bytes, drop a carriage return before; raise DataError for a long line."""
     unfinished: list[bytes] = []
     line_number = 1
     for chunk in chunks:

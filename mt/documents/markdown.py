@@ -462,7 +462,7 @@ _SPANS: _Rows = [
 
 
 def build_parser() -> "MarkdownIt":
-    """Return a parser with the places of markup in `meta["span"]`; raise DataError without one."""
+    """Return a parser with places in `meta["span"]`; raise DataError without markdown-it-py."""
     try:
         from markdown_it import MarkdownIt, rules_block  # an optional package
     except ModuleNotFoundError as error:

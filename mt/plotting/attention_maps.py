@@ -79,7 +79,6 @@ def compute_maps(translator: Translator, sentence: str) -> list[HeadMaps]:
     if not hypothesis.finished:
         _logger.warning("the translation reached its length limit and is incomplete")
         target.pop()
-    engine.model.eval()
     recorded = record_attention(engine.model, torch.tensor([source]), torch.tensor([target[:-1]]))
     source_tokens, target_tokens = (
         tuple(vocabulary.processor.id_to_piece(ids))
