@@ -141,16 +141,6 @@ def with_typos(text: str, random: Random) -> str:
     return text
 
 
-def in_title_case(text: str) -> str:
-    """Return a text with the first letter of each word in upper case."""
-    return _WORD_START.sub(lambda match: match[0].upper(), text)
-
-
-def without_final_mark(text: str) -> str:
-    """Return a text without the marks that end it; a text of marks alone is unchanged."""
-    return text.rstrip(FINAL_MARKS).rstrip() or text
-
-
 def without_diacritics(text: str, _random: Random) -> str:
     """Return a text with its Latin letters without marks."""
     bases = (unicodedata.normalize("NFD", character)[0] for character in text)
@@ -186,25 +176,20 @@ def copied_text(random: Random) -> str:
     return random.choice(choices)()
 
 
-def with_copied_text(text: str, copied: str) -> str:
-    """Return a text with another one in front, or behind if the length of that one is even."""
-    return f"{copied} {text}" if len(copied) % 2 else f"{text} {copied}"
-
-
 def _with_copied_text(pair: SentencePair, random: Random) -> SentencePair:
     copied = copied_text(random)
     if random.random() < _ALONE:
         return SentencePair(copied, copied)
-    return SentencePair(
-        with_copied_text(pair.source, copied), with_copied_text(pair.target, copied)
-    )
+    if len(copied) % 2:  # as random as another draw
+        return SentencePair(f"{copied} {pair.source}", f"{copied} {pair.target}")
+    return SentencePair(f"{pair.source} {copied}", f"{pair.target} {copied}")
 
 
 CHANGES: dict[str, Callable[[SentencePair, Random], SentencePair]] = {
     "upper_case": _on_both(partial(in_upper_case, language="")),
-    "title_case": _on_both(in_title_case),
+    "title_case": _on_both(lambda text: _WORD_START.sub(lambda match: match[0].upper(), text)),
     "lower_case": _on_source(lambda text, _: text.lower()),
-    "no_final_punctuation": _on_both(without_final_mark),
+    "no_final_punctuation": _on_both(lambda text: text.rstrip(FINAL_MARKS).rstrip() or text),
     "typos": _on_source(with_typos),
     "no_diacritics": _on_source(without_diacritics),
     "copied_text": _with_copied_text,

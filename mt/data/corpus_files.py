@@ -327,18 +327,14 @@ def find_supplied_files(source: CorpusSource, direction: Direction) -> tuple[Pat
     if not root.is_dir():
         raise DataError(f"{root}: $MT_CORPORA names this folder, but it does not exist")
     stem = root / source.corpus
-    left, right = (_plain_or_gz(stem, language) for language in direction)
+    paths = [[Path(f"{stem}.{code}{suffix}") for suffix in ("", ".gz")] for code in direction]
+    left, right = (next(filter(Path.is_file, side), None) for side in paths)
     if left and right:
         return left, right
     if left or right:
         missing = direction.target if left else direction.source
         raise DataError(f"{stem}.{missing}[.gz]: no such file, though {left or right} is there")
     return None
-
-
-def _plain_or_gz(stem: Path, language: str) -> Path | None:
-    paths = (stem.with_name(f"{stem.name}.{language}{suffix}") for suffix in ("", ".gz"))
-    return next((path for path in paths if path.is_file()), None)
 
 
 def describe_supply(source: CorpusSource) -> str:

@@ -259,6 +259,10 @@ def hash_text(text: str) -> int:
     return int.from_bytes(digest, "little") or 1
 
 
+PAIR_FACTOR = 0x9E3779B97F4A7C15
+"""Multiplier of one side's hash in the hash of a pair; odd, so that no bit is lost."""
+
+
 def hash_pair(pair: SentencePair) -> tuple[int, int]:
     """Return the hashes of both sides of a pair, normalized."""
     return hash_text(normalized(pair.source)), hash_text(normalized(pair.target))

@@ -15,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mt.config.data import CleaningConfig, DataConfig, Direction, HeldOutSource
-from mt.data.filters import Cleaning, has_empty_side, hash_pair, hash_text
+from mt.data.filters import PAIR_FACTOR, Cleaning, has_empty_side, hash_pair, hash_text
 from mt.data.pairs import (
     Checksums,
     ColumnSource,
@@ -35,8 +35,6 @@ _MIN_SAMPLE = 4096
 _LEAST_CANDIDATES, _SURPLUS = 10_000, 10
 """Pairs to choose from at least, and more for each held-out pair: the cleaning removes some, and
 some share a text with others."""
-_ODD = 0x9E3779B97F4A7C15
-"""Multiplier of one hash of a pair; odd, so that no bit is lost."""
 
 
 @dataclass(frozen=True)
@@ -261,10 +259,8 @@ def _open_held_out(data: DataConfig, corpora: Sequence[OpenedCorpus]) -> dict[st
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
     settings = data.cleaning.changed(overlap=None, duplicates=None)
     for name, source in held_out.items():
-        cleaning, keys = (
-            Cleaning(settings, data.direction_of(source)),
-            data.matching_corpora(source),
-        )
+        cleaning = Cleaning(settings, data.direction_of(source))
+        keys = data.matching_corpora(source)
         matching = {corpus.key: corpus.source for corpus in corpora if corpus.key in keys}
         splits.append(HeldOutSplit(name, source.held_out, matching, cleaning, most))
     given = tuple(open_split(data, name).source for name in sources if name not in held_out)
@@ -354,7 +350,7 @@ class HeldOutChoice:
 def _hash_block(block: Sequence[tuple[str, str]]) -> list[int]:
     """Return a 64-bit hash of each pair, from those of both sides, normalized."""
     hashes = (hash_pair(SentencePair(*texts)) for texts in block)
-    return [(_ODD * source + target) % (1 << 64) for source, target in hashes]
+    return [(PAIR_FACTOR * source + target) % (1 << 64) for source, target in hashes]
 
 
 @dataclass

@@ -4,12 +4,15 @@ The quick check takes one pass and a sample, and is calibrated to be silent on g
 full check reads the corpora several times and reports everything.
 """
 
+from array import array
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from zlib import crc32
+
+import numpy as np
 
 from mt.config import DataConfig
 from mt.config.data import CleaningConfig, HeldOutSource
@@ -56,7 +59,6 @@ from mt.doctor.tally import (
     PairCounts,
     count_pairs,
     find_duplicates,
-    find_extra_cells,
     find_other_languages,
     find_overlaps,
     measure_fertility,
@@ -87,7 +89,6 @@ _RARER_SCRIPT = 0.05
 _MAJORITY, _MOST = 0.5, 0.9
 _FEWEST_TEXTS = 10
 _SHOWN = 30
-_MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
 _SWAPPED = "the sides look swapped: `{1}` on the source side, `{0}` on the target side"
 
@@ -105,26 +106,21 @@ class CorpusWatch:
             name: {(pair.source, pair.target) for pair in pairs} for name, pairs in splits.items()
         }
         self._sizes = {name: len(pairs) for name, pairs in self._unseen.items()}
-        self._counts, self._every = Counter[int](), 1
+        self._codes = array("I")  # of all pairs
         self._stretches = EvenSample[LineBlock](2 * _QUICK_STRETCHES)
 
     def read(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
         """Yield the pairs of the corpus unchanged, once."""
-        rest, first = iter(pairs), 0
+        rest = iter(pairs)
         while chunk := list(islice(rest, CHUNK_LINES)):
             texts = [(pair.source, pair.target) for pair in chunk]
             for unseen in self._unseen.values():
                 unseen.difference_update(texts)  # also of a corpus of the other direction
                 unseen.difference_update((target, source) for source, target in texts)
-            codes = (crc32(f"{s}\n{t}".encode("utf-8", "surrogatepass")) for s, t in texts)
-            self._counts.update([code for code in codes if not code % self._every])
-            while len(self._counts) > _MAX_HASHES:  # sample by hash: all copies of a pair or none
-                self._every *= 2
-                sampled = {c: n for c, n in self._counts.items() if not c % self._every}
-                self._counts = Counter(sampled)
-            self._stretches.add([_make_block(chunk, first)])
+            self._stretches.add([_make_block(chunk, len(self._codes))])
+            lines = (f"{source}\n{target}" for source, target in texts)
+            self._codes.extend(crc32(line.encode("utf-8", "surrogatepass")) for line in lines)
             yield from chunk
-            first += len(chunk)
 
     def warnings(self) -> list[str]:
         """Return at most five warnings about the pairs read, the worst first, each a clause.
@@ -144,15 +140,13 @@ class CorpusWatch:
                     f"the sides go out of step, at line {after:,} or before: from there on line i "
                     f"translates to line i{shift.distance:+d}"
                 )
-        languages = cleaning.direction
-        judge = _judge if len(sample) >= _MIN_PAIRS else check_languages
-        warnings += judge(sample, languages)
+        warnings += _judge(sample, cleaning.direction)
         if not cleaning.settings.overlap:
             for name, size in self._sizes.items():
                 shared = size - len(self._unseen[name])
                 if shared >= max(1, _MIN_OVERLAP * size):
                     warnings.append(f"{shared:,} of the {size:,} pairs of `{name}` are also in it")
-        repeated = 1 - len(self._counts) / max(1, self._counts.total())
+        repeated = 1 - len(np.unique(self._codes)) / max(1, len(self._codes))
         if not cleaning.settings.duplicates and repeated > _MAJORITY:
             warnings.append(f"{repeated:.0%} of the pairs are repetitions")
         return warnings[:_MAX_WARNINGS]
@@ -162,14 +156,6 @@ def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
     """Return at most 2,000 pairs, evenly spread over the stretches."""
     pairs = [SentencePair(*texts) for stretch in stretches for _, *texts in stretch.numbered()]
     return pairs[:: len(pairs) // _MAX_PAIRS + 1]
-
-
-def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn if the sides are swapped or in other languages.
-
-    Uses scripts if they differ, else py3langid if it is installed.
-    """
-    return _find_no_text(pairs) or _find_mismatch(pairs, languages)
 
 
 def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
@@ -188,8 +174,8 @@ def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> li
 
 
 def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
-    """Return True if the sides are in each other's language, judged as by `check_languages`."""
-    return check_languages(pairs, languages) == [_SWAPPED.format(*languages)]
+    """Return True if the sides are in each other's language."""
+    return _find_mismatch(pairs, languages) == [_SWAPPED.format(*languages)]
 
 
 def _make_block(pairs: Sequence[SentencePair], first: int = 0) -> LineBlock:
@@ -231,6 +217,7 @@ def _find_no_text(pairs: Sequence[SentencePair]) -> list[str]:
 
 
 def _find_mismatch(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """Warn of swapped sides and other languages, by scripts or, if they are alike, py3langid."""
     return _find_swapped_scripts(pairs, languages) or _find_other_languages(pairs, languages)
 
 
@@ -331,11 +318,11 @@ def check_corpora(
     notes: list[str] = []
     given = [name for name in data.split_names() if not isinstance(data.split(name), HeldOutSource)]
     corpora |= open_splits(data, given) if given else {}
-    skipped, known = list[str](), frozenset[str]()
+    known = frozenset[str]()
     try:
         known = known_languages()
     except DataError as error:
-        skipped.append(f"languages were not checked: {error}")
+        notes.append(f"languages were not checked: {error}")
     counts: dict[str, PairCounts] = {}
     for name, corpus in corpora.items():
         blocks = read_blocks(corpus.source, f"{name}: counting")
@@ -354,7 +341,6 @@ def check_corpora(
             *_find_misalignment(counted, stretches, read(f"{name}: aligning"), vectors[languages]),
             *counted.findings,
             *_find_two_scripts(stretches, languages),
-            *find_extra_cells(source),
             *find_duplicates(counted),
         ]
         if known:
@@ -391,8 +377,12 @@ def check_corpora(
             )
         )
     train, splits = reports[: len(training)], reports[len(training) :]
-    codes = dict.fromkeys(code for corpus in corpora.values() for code in corpus.direction)
-    notes += [*skipped, *_describe_skipped(codes, known)]
+    for code in dict.fromkeys(code for corpus in corpora.values() for code in corpus.direction):
+        unknown = [] if scripts_of(code) else ["its script is unknown"]
+        if known and base_language(code) not in known:
+            unknown.append("py3langid does not identify it")
+        if unknown:
+            notes.append(f"`{code}` was not fully checked: {' and '.join(unknown)}")
     if any(split.errors() for split in train):  # no count of the cleaning would be right
         return CorpusReport(tuple(reports), tuple(notes), CleaningConfig(), {})
     total = sum(split.pairs for split in train)
@@ -438,13 +428,3 @@ def _find_misalignment(
         return
     for shift in find_shifts(blocks, vectors):
         yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
-
-
-def _describe_skipped(languages: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """Yield the checks that were skipped for languages; py3langid identifies those `known`."""
-    for language in languages:
-        skipped = [] if scripts_of(language) else ["its script is unknown"]
-        if known and base_language(language) not in known:
-            skipped.append("py3langid does not identify it")
-        if skipped:
-            yield f"`{language}` was not fully checked: {' and '.join(skipped)}"

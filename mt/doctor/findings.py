@@ -42,7 +42,6 @@ KINDS = {
     "mojibake": "text decoded with the wrong encoding",
     "wrong_script": "text in a script of another language",
     "two_scripts": "text in the rarer of two scripts; a code as `zh-Hans` or `sr-Latn` names one",
-    "extra_cells": "rows with more cells than the others, which are left out",
     "other_language": "text in another language",
     "nul": "NUL characters",
     "u0085": "U+0085, a line end to some programs",
@@ -269,12 +268,11 @@ def advise(
 ) -> tuple[CleaningConfig, tuple[str, ...]]:
     """Return the cleaning worth its cost for these training corpora, and questions to the user.
 
-    A key is advised against faults of more than one pair in 10,000: filters against certain errors,
-    and from two pairs in a thousand on against doubtful pairs (lengths, numbers, tokenized text,
-    markup); `language`, which is slow, where it removes enough of the `pairs` of all corpora, of
-    which the reports may be on a sample. The style of a corpus is not filtered in any. Doubtful
-    text that the other `splits` have as often is a question. `overlap` is advised for any.
-    No key is advised against kinds in `without`.
+    A key is advised against certain errors in more than one pair in 10,000, against doubtful pairs
+    (lengths, numbers, tokenized text, markup) from two in a thousand on, and against any overlap;
+    `language`, which is slow, where it removes enough of the `pairs` of all corpora. It is not
+    advised against the style of a corpus, doubtful text that the other `splits` have as often,
+    which is a question, and kinds in `without`.
     """
     repaired = {kind for kind, (key, _) in CLEANING.items() if key in {*REPAIRS, "duplicates"}}
     kept = {kind for split in train for kind in _find_style(split)} - repaired | {*without}

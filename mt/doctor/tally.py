@@ -10,9 +10,14 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from mt.data.corpus_files import LineReader
-from mt.data.filters import hash_text, in_other_language, in_wrong_script, normalized
+from mt.data.filters import (
+    PAIR_FACTOR,
+    hash_text,
+    in_other_language,
+    in_wrong_script,
+    normalized,
+)
 from mt.data.pairs import PairSource, TextPairs
-from mt.data.sources import TsvPairs, usual_width
 from mt.data.tokenizer import Vocabulary
 from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Fertility, Finding, SideSize
 from mt.languages import written_without_spaces
@@ -133,10 +138,6 @@ def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: st
     return Fertility(tokens, sum(map(len, lines)), words, tuple(ranked))
 
 
-_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-"""Odd multipliers for hashes of pairs; odd, so that no bits of either side are lost."""
-
-
 def find_duplicates(counts: PairCounts) -> list[Finding]:
     """Count the exact repetitions of pairs, and of sides in other pairs."""
     findings = []
@@ -171,23 +172,13 @@ def find_overlaps(counts: PairCounts, other: PairCounts, name: str) -> list[Find
 def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:
     source, target = getattr(counts.source, form), getattr(counts.target, form)
     pairs = min(len(source), len(target))
-    pair = source[:pairs] * _MIX[0] + target[:pairs] * _MIX[1]
+    pair = source[:pairs] * np.uint64(PAIR_FACTOR) + target[:pairs]
     return {"pair": pair, "source": source, "target": target}
 
 
 def _make_finding(kind: str, side: str, mask: npt.NDArray[np.bool_], *, other: str = "") -> Finding:
     lines = tuple((np.flatnonzero(mask)[:MAX_LINES_SHOWN] + 1).tolist())
     return Finding(kind, side, int(mask.sum()), len(mask), lines, other)
-
-
-def find_extra_cells(corpus: PairSource) -> Iterator[Finding]:
-    """Yield the rows of a TSV file that are left out, with the number of the first as a name."""
-    if isinstance(corpus, TsvPairs):
-        widths = [len(cells) for cells in corpus.rows()]
-        width = usual_width(widths)
-        wide = [number for number, cells in enumerate(widths, 1) if cells > width]
-        if wide:
-            yield Finding("extra_cells", "pair", len(wide), len(widths), (), f"line {wide[0]}")
 
 
 def find_other_languages(

@@ -413,9 +413,7 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
                 f"{corpus.description}: no field `translation.{language}` or `{language}`; there "
                 f"are {listed(names)}"
             )
-    columns = tuple(fields[language] for language in languages)
-    is_usual = columns == tuple(f"translation.{language}" for language in languages)
-    return section if is_usual else section.changed(columns=columns)
+    return section.changed(columns=(fields[languages[0]], fields[languages[1]]))
 
 
 def _open(section: Source) -> PairSource:

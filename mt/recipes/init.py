@@ -25,7 +25,7 @@ from mt.config import Config, DataConfig, ModelConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
 from mt.config.loading import dump_yaml
-from mt.data.filters import DUPLICATES, hash_text, normalized
+from mt.data.filters import DUPLICATES, hash_pair, hash_text
 from mt.data.pairs import EvenSample, SentencePair
 from mt.data.processes import count_processes
 from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
@@ -200,13 +200,11 @@ def _scan(data: DataConfig) -> _Scan:
     Raises DataError if a corpus is unreadable, or its sides differ.
     """
 
-    def normalize(pair: SentencePair) -> tuple[str, str]:
-        return normalized(pair.source), normalized(pair.target)
-
     given = read_splits(data, are_held_out=False)
-    splits = {name: [*map(normalize, split.pairs)] for name, split in given.items()}
-    wanted = {text for pairs in splits.values() for texts in pairs for text in texts if text}
-    common = set[str]()
+    splits = {name: [*map(hash_pair, split.pairs)] for name, split in given.items()}
+    wanted = {hashed for pairs in splits.values() for hashes in pairs for hashed in hashes}
+    wanted.discard(hash_text(""))
+    common = set[int]()
     # The number of pairs to hold out is not known yet.
     corpora = [
         replace(corpus, cleaning=replace(corpus.cleaning, held_out=()))
@@ -222,7 +220,7 @@ def _scan(data: DataConfig) -> _Scan:
             samples[key].add([LineBlock(len(hashes[key]), *sides)])
             hashes[key].extend(hash_text(DUPLICATES["pair"](pair)) for pair in block)
             if wanted:
-                common.update(wanted.intersection(chain.from_iterable(map(normalize, block))))
+                common.update(wanted.intersection(chain.from_iterable(map(hash_pair, block))))
             yield from block
 
     scan = scan_corpora(corpora, watchers={key: partial(watch, key) for key in hashes})
@@ -232,7 +230,7 @@ def _scan(data: DataConfig) -> _Scan:
         scan,
         distinct=sum(len(np.unique(np.asarray(of_corpus))) for of_corpus in hashes.values()),
         overlaps={
-            name: (sum(not common.isdisjoint(texts) for texts in pairs), len(pairs))
+            name: (sum(not common.isdisjoint(hashes) for hashes in pairs), len(pairs))
             for name, pairs in splits.items()
         },
         blocks={key: sample.items[::every] for key, sample in samples.items()},
@@ -292,15 +290,7 @@ def _log_findings(
         _logger.info("checked: an even sample of %s pairs", f"{number:,}")
     _logger.info("removed in training:%s", "" if removed else " nothing")
     for key, comment in removed.items():
-        if key != "overlap":
-            _logger.info("  %s (`%s`)", comment, key)
-    for name, (shared, pairs) in scan.overlaps.items():
-        if shared:
-            _logger.info(
-                "  %s: %d of all %d pairs have a text that is also in the training corpora "
-                "(`overlap`)",
-                *(name, shared, pairs),
-            )
+        _logger.info("  %s (`%s`)", comment, key)
     left = list[tuple[str, Row]]()
     for split in report.splits:
         gone = report.removed if split.name in scan.blocks else {}
@@ -328,7 +318,7 @@ def _explain_cleaning(
             comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
             counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
-            comments[key] = "; ".join(counted) or "keeps the texts of the splits out of training"
+            comments[key] = f"{', '.join(counted)}: pairs with a text that is also in training"
         else:
             comments[key] = "; ".join(f"{removed[kind]:,}{of}: {KINDS[kind]}" for kind in kinds)
     return comments

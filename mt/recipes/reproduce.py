@@ -43,16 +43,11 @@ def nearest_targets(
                 rows[feature].append(row)
         targets.append(pair.target)
         sizes.append(len(features))
-    if not targets:
-        return [""] * len(sources)
-    postings = {
-        feature: np.asarray(positions, dtype=np.int32) for feature, positions in rows.items()
-    }
-    total, empty = np.asarray(sizes), np.array([], dtype=np.int32)
+    total = np.asarray(sizes)
     nearest = []
     for query in queries:
-        matches = np.concatenate([empty, *(postings[feature] for feature in query)])
-        overlap = np.bincount(matches, minlength=len(targets))
+        matches = [row for feature in query for row in rows[feature]]
+        overlap = np.bincount(np.array(matches, dtype=np.int32), minlength=len(targets))
         f1 = 2 * overlap / np.maximum(total + len(query), 1)
         nearest.append(targets[int(np.argmax(f1))])
     return nearest

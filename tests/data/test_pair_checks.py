@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.config.data import CleaningConfig, Direction
-from mt.data import filters
 from mt.data import filters as checks
 from mt.data.filters import Cleaning, identify, in_other_language
 from mt.data.pairs import SentencePair
@@ -180,9 +179,9 @@ def test_variants_and_what_cannot_be_judged_pass(text: str, language: str) -> No
 
 def test_missing_package_gives_an_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    filters.load_identifier.cache_clear()
+    checks.load_identifier.cache_clear()
     try:
         with pytest.raises(DataError, match="pip install .*py3langid"):
             identify("text")
     finally:
-        filters.load_identifier.cache_clear()
+        checks.load_identifier.cache_clear()

@@ -9,8 +9,6 @@ from mt.data.pairs import UNVERIFIED
 from mt.data.sources import open_source
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-BY_CORPUS = {"quickstart", "classical-modern", "small-parallel-enja"}
-"""Recipes that are named after their corpus alone."""
 
 EACH = pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 
@@ -21,15 +19,6 @@ def splits(data: DataConfig) -> dict[str, Source]:
     others = {"valid": data.valid, **data.tests}
     corpora = {k: each for k, each in others.items() if not isinstance(each, HeldOutSource)}
     return {**parts, **corpora}
-
-
-@EACH
-def test_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
-    data = load_config(recipe).data
-    assert data.tests
-    if recipe.stem not in BY_CORPUS:
-        form = "-lc-norm-tok" if "lc.norm.tok" in str(data.train) else ""
-        assert recipe.stem.endswith(f"-{data.source_language}-{data.target_language}{form}")
 
 
 @EACH

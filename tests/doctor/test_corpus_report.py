@@ -57,9 +57,6 @@ def test_duplicates_are_one_row_and_other_warnings_one_row_per_side() -> None:
         "          2   0.1%  repeated source sides; also 1 target side; lines 8, 12, 30",
     ]
     assert _text()[0] == "  no warnings"
-
-
-def test_each_shift_has_its_row() -> None:
     shifts = [Finding("shift", "pair", 1, 2000, (line,), "+1") for line in (100, 900)]
     assert [row.lines for row in make_rows(shifts)] == [(100,), (900,)]
 

@@ -1,7 +1,7 @@
 import pytest
 
 from mt.config.data import CleaningConfig
-from mt.doctor.findings import Finding, SideSize, SplitReport, advise, describe
+from mt.doctor.findings import Finding, SideSize, SplitReport, advise
 
 PAIRS = 10_000
 
@@ -103,10 +103,3 @@ def test_doubtful_text_that_splits_have_as_often_is_a_question() -> None:
         assert (cleaning.broken_text == ()) == is_style == bool(questions)
         assert all("`data.cleaning.broken_text: [tokenized]`" in one for one in questions)
     assert advise([_split(ratio)], [_split(ratio)], PAIRS)[0].max_length_ratio == 2.5
-
-
-def test_a_count_from_a_sample_says_so() -> None:
-    whole = Finding("other_language", "source", 3, 200, (1,))
-    sampled = Finding("other_language", "source", 3, 200, (1,), total=5000)
-    assert describe(whole) == "text in another language, source side"
-    assert describe(sampled) == "text in another language (in a sample of 200), source side"

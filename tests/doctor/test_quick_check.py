@@ -79,7 +79,6 @@ MOSTLY_SAME = [*_pairs(500), *((source, source) for source, _ in _pairs(1000, se
 CASES: dict[str, tuple[Pairs, list[str], list[str]]] = {
     "clean": (CLEAN, [], []),
     "one test pair": ([*CLEAN, TEST[0]], [], []),
-    "one line": ([("a red house.", "a red house.")], [], []),
     "names": (_names(), [], []),
     "shuffled": (_shuffled(CLEAN), [], [KINDS["unrelated"]]),
     "swapped": ([(target, source) for source, target in CLEAN], [], [SWAPPED]),
@@ -195,20 +194,18 @@ def test_sides_without_text_are_named(count: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "kinds"), [("zh", ["two_scripts"]), ("zh-Hans", ["wrong_script"])]
+    ("language", "texts", "rarer", "kinds"),
+    [
+        ("zh", ["这是我们的国家。", "這是我們的國家。"], 40, ["two_scripts"]),
+        ("zh-Hans", ["这是我们的国家。", "這是我們的國家。"], 40, ["wrong_script"]),
+        ("sr", ["Добро вече свима.", "Dobro veče svima."], 20, ["two_scripts"]),
+        ("sr", ["Добро вече свима.", "Dobro veče svima."], 0, []),
+    ],
 )
-def test_other_script_is_found_once(language: str, kinds: list[str]) -> None:
-    lines = ["这是我们的国家。"] * 60 + ["這是我們的國家。"] * 40
-    pairs = [SentencePair(f"our country {n}", line) for n, line in enumerate(lines)]
+def test_other_script_is_found_once(
+    language: str, texts: list[str], rarer: int, kinds: list[str]
+) -> None:
+    pairs = [SentencePair(f"our country {n}", texts[n < rarer]) for n in range(100)]
     found = check_split(pairs, ("en", language))
     shown = [kind for kind in KINDS for line in found if KINDS[kind] in line]
     assert [kind for kind in shown if kind.endswith(("_script", "_scripts"))] == kinds
-
-
-@pytest.mark.parametrize("latin", [0, 20])
-def test_a_side_in_two_scripts_is_found(latin: int) -> None:
-    lines = ["Добро вече свима."] * (100 - latin) + ["Dobro veče svima."] * latin
-    pairs = [SentencePair(f"good evening {n}", line) for n, line in enumerate(lines)]
-    found = [line for line in check_split(pairs, ("en", "sr")) if KINDS["two_scripts"] in line]
-    assert bool(found) == bool(latin)
-    assert all(line.startswith("20%") for line in found)

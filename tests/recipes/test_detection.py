@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pytest
 
-from mt.config.data import Direction, HubSource, JsonlSource, Source, TsvSource
+from mt.config.data import Direction, HubSource, JsonlSource, TsvSource
 from mt.data.sources import open_source
 from mt.errors import DataError
 from mt.recipes.detection import choose_columns, detect_corpora, detect_languages, make_section
@@ -90,7 +90,7 @@ def test_without_the_identifier_the_options_are_asked_for(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["a.tmx", "a.jsonl", "b.jsonl"])
 def test_marked_languages_need_a_direction(name: str) -> None:
-    assert detect(name, source="de")[:2] == ("de", "en")
+    assert detect(name, source="de")[:2] == detect("a.xliff")[:2] == ("de", "en")
     assert detect(name, target="de")[:2] == ("en", "de")
     with pytest.raises(DataError, match="choose the direction with --source-language"):
         detect(name)
@@ -98,15 +98,11 @@ def test_marked_languages_need_a_direction(name: str) -> None:
         detect(name, source="fr", target="de")
 
 
-def test_xliff_has_a_direction() -> None:
-    assert detect("a.xliff")[:2] == ("de", "en")
-
-
 def test_fields_named_after_languages_are_found() -> None:
-    assert detect("a.jsonl", source="de")[2] == JsonlSource(format="jsonl", path=Path("a.jsonl"))
-    section: Source = detect("b.jsonl", source="de")[2]
-    assert isinstance(section, JsonlSource)
-    assert section.columns == ("de", "en")
+    columns = "translation.de", "translation.en"
+    section = JsonlSource(format="jsonl", path=Path("a.jsonl"), columns=columns)
+    assert detect("a.jsonl", source="de")[2] == section
+    assert detect("b.jsonl", source="de")[2].columns == ("de", "en")
     assert detect("d.jsonl", source="de", target="en")[2].columns == ("source_text", "target")
     assert detect("e.jsonl", source="de")[2].columns == ("de", "en")
     with pytest.raises(DataError, match=r"no field `translation.de` or `de`; there are `left`"):
@@ -124,8 +120,9 @@ def test_dataset_of_the_hub_is_read_at_its_commit(monkeypatch: pytest.MonkeyPatc
     source, target, section = detect(f"hub:o/n/de-en@{COMMIT}:dev", source="en")
     assert (source, target) == ("en", "de")
     assert set(asked) == {("o/n", "de-en", COMMIT, "dev")}
+    columns = "translation.en", "translation.de"
     assert section == HubSource(
-        format="hub", name="o/n", subset="de-en", revision=COMMIT, split="dev"
+        format="hub", name="o/n", subset="de-en", revision=COMMIT, split="dev", columns=columns
     )
 
 
