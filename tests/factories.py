@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +21,7 @@ from mt.config.loading import load_config
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer
+from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import Translator
 from mt.export.export import ExportOptions, ExportResult, Proof, export_ctranslate2
@@ -223,12 +223,21 @@ def flip_bit(path: Path, place: int = -1) -> None:
     path.write_bytes(data)
 
 
+def train_tokenizer(
+    pairs: Callable[[], Iterator[SentencePair]], folder: Path, *, config: TokenizerConfig
+) -> Tokenizer:
+    """Train the vocabularies on pairs, write them into `folder` and load them."""
+    text = TokenizerText()
+    text.add(list(pairs()), ("", ""))
+    return provide_tokenizer(config, folder, origin=None, text=text)
+
+
 def extend_tokenizer(
     origin: Path, folder: Path, pairs: Sequence[SentencePair], settings: TokenizerConfig
 ) -> Tokenizer:
     """Copy a tokenizer, with the new tokens and tags of the settings, learnt from all pairs."""
     old = Tokenizer.load(origin / "tokenizer" if (origin / "tokenizer").is_dir() else origin)
-    text = TokenizerText(NewText((), (old.source, old.target)))
+    text = TokenizerText(old=(old.source, old.target))
     text.add(pairs, ("en", "de"))
     return provide_tokenizer(settings, folder, origin=("tokenizer.from", origin), text=text)
 

@@ -22,8 +22,6 @@ RunOption = Annotated[
     typer.Option("--run", metavar="DIR", help="Run folder; default: runs/NAME-OF-CONFIG."),
 ]
 _logger = logging.getLogger(__name__)
-
-
 SourceLanguage = Annotated[
     str | None, typer.Option("--source-language", metavar="CODE", help="Source language, as zh.")
 ]

@@ -117,12 +117,6 @@ def _on_both(change: Callable[[str], str]) -> Callable[[SentencePair, Random], S
     return lambda pair, _: SentencePair(change(pair.source), change(pair.target))
 
 
-def _on_source(
-    change: Callable[[str, Random], str],
-) -> Callable[[SentencePair, Random], SentencePair]:
-    return lambda pair, random: SentencePair(change(pair.source, random), pair.target)
-
-
 def with_typos(text: str, random: Random) -> str:
     """Return a text with typos in words of four letters or more.
 
@@ -141,7 +135,7 @@ def with_typos(text: str, random: Random) -> str:
     return text
 
 
-def without_diacritics(text: str, _random: Random) -> str:
+def without_diacritics(text: str) -> str:
     """Return a text with its Latin letters without marks."""
     bases = (unicodedata.normalize("NFD", character)[0] for character in text)
     return "".join(b if b.isascii() else old for b, old in zip(bases, text, strict=True))
@@ -188,10 +182,10 @@ def _with_copied_text(pair: SentencePair, random: Random) -> SentencePair:
 CHANGES: dict[str, Callable[[SentencePair, Random], SentencePair]] = {
     "upper_case": _on_both(partial(in_upper_case, language="")),
     "title_case": _on_both(lambda text: _WORD_START.sub(lambda match: match[0].upper(), text)),
-    "lower_case": _on_source(lambda text, _: text.lower()),
+    "lower_case": lambda pair, _: SentencePair(pair.source.lower(), pair.target),
     "no_final_punctuation": _on_both(lambda text: text.rstrip(FINAL_MARKS).rstrip() or text),
-    "typos": _on_source(with_typos),
-    "no_diacritics": _on_source(without_diacritics),
+    "typos": lambda pair, random: SentencePair(with_typos(pair.source, random), pair.target),
+    "no_diacritics": lambda pair, _: SentencePair(without_diacritics(pair.source), pair.target),
     "copied_text": _with_copied_text,
 }
 """Change of one pair by field of `Augmentation`; `joined_pairs` takes several pairs."""

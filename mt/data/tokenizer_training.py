@@ -6,9 +6,8 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -96,31 +95,27 @@ def provide_tokenizer(
     return tokenizer
 
 
-def train_tokenizer(
-    pairs: Callable[[], Iterator[SentencePair]], folder: Path, *, config: TokenizerConfig
-) -> Tokenizer:
-    """Train the vocabularies on pairs, write them into `folder` and load them."""
-    text = TokenizerText()
-    text.add(list(pairs()), ("", ""))
-    return provide_tokenizer(config, folder, origin=None, text=text)
-
-
 class TokenizerText:
     """Pairs from whose lines a tokenizer is learnt, sampled while the corpora are read once.
 
     Those of a mixture whose corpora are drawn unequally are the pairs of an epoch: a corpus with
-    two passes an epoch has each pair twice.
+    two passes an epoch has each pair twice. For an extension, a side in another than the new
+    languages becomes empty, because tokens learnt from it would change the segmentation of text
+    that the old model translates. It stays if it has a character that its old vocabulary lacks.
     """
 
     def __init__(
-        self, new_text: "NewText | None" = None, mixture: MixtureSource | None = None
+        self,
+        mixture: MixtureSource | None = None,
+        old: Sequence[Vocabulary] = (),
+        new_languages: Sequence[str] = (),
     ) -> None:
-        """Sample the selected text for an extension, or without `new_text` all text.
+        """Sample all text, or text in `new_languages` that `old` vocabularies of both sides lack.
 
         The corpora of a `mixture` with weights or a temperature are sampled each for itself.
         """
-        self._new_text, self._mixture = new_text, mixture
-        old = new_text.old if new_text else ()
+        self._mixture, self._old, self._new_languages = mixture, old, new_languages
+        self._known = [{SPACE_MARK, *vocabulary.texts().values()} for vocabulary in old]
         self._is_normal = all(vocabulary.is_normal for vocabulary in old)
         self._samples: dict[str, EvenSample[SentencePair]] = {}
         """By corpus; one for all corpora without weights."""
@@ -138,11 +133,22 @@ class TokenizerText:
             weights = {source.weight for source in mixture.corpora.values()}
             mixture = mixture if len(weights) > 1 else None
         if origin is None:
-            return cls(mixture=mixture)
+            return cls(mixture)
         if not settings.added_tokens:
             return None
-        old = [Vocabulary.from_model(model) for model in read_models(origin).values()]
-        return cls(NewText.for_corpora(data, (old[0], old[-1])), mixture)
+        models = [Vocabulary.from_model(model) for model in read_models(origin).values()]
+        old = models[0], models[-1]
+        new, replayed = dict[str, None](), set[str]()
+        for source in data.train_corpora().values():
+            languages = data.direction_of(source)
+            if {source.tag, source.target_tag} - {None, *old[0].tags, *old[1].tags}:
+                new |= dict.fromkeys(languages)  # only corpora with a new tag may have them
+            else:
+                replayed.update(languages)
+        added = [language for language in new if language not in replayed]
+        if added:
+            _logger.info("tokenizer: new tokens are learnt from text in %s", " and ".join(added))
+        return cls(mixture, old, added)
 
     def add(
         self, pairs: Sequence[SentencePair], languages: tuple[str, str], *, corpus: str = ""
@@ -154,12 +160,20 @@ class TokenizerText:
                 return pair
             return SentencePair(normalize_source(pair.source), normalize_target(pair.target))
 
-        if selection := self._new_text:
-            selected = (selection.select(change(pair), languages) for pair in pairs)
+        if self._new_languages:
+            selected = (self._select(change(pair), languages) for pair in pairs)
             pairs = [pair for pair in selected if pair.source or pair.target]
         key = corpus if self._mixture else ""
         # Only the sample is changed, because that of all pairs is slow.
         self._samples.setdefault(key, EvenSample(_SAMPLE_PAIRS)).add(pairs, change)
+
+    def _select(self, pair: SentencePair, languages: tuple[str, str]) -> SentencePair:
+        texts = [pair.source, pair.target]
+        for side, (language, old) in enumerate(zip(languages, self._old, strict=True)):
+            is_known = self._known[side].issuperset(old.processor.normalize(texts[side]))
+            if language not in self._new_languages and is_known:
+                texts[side] = ""
+        return SentencePair(*texts)
 
     def leave_out(self, texts: set[int]) -> None:
         """Drop the pairs of which a normalized text has one of these hashes."""
@@ -199,53 +213,6 @@ class TokenizerText:
                 if name != SOURCE:
                     lines.append(pair.target)
             yield name, list(filter(None, lines))
-
-
-@dataclass(frozen=True)
-class NewText:
-    """Selection of the text from which new tokens of a copied tokenizer are learnt.
-
-    A side in another than the new languages becomes empty, because tokens learnt from it would
-    change the segmentation of text that the old model translates. The side stays if it has a
-    character that its old vocabulary lacks.
-    """
-
-    languages: tuple[str, ...]
-    """Languages that only corpora with a new tag have, in order; empty: all text is selected."""
-    old: tuple[Vocabulary, Vocabulary]
-
-    @classmethod
-    def for_corpora(cls, data: DataConfig, old: tuple[Vocabulary, Vocabulary]) -> "NewText":
-        """Return the selection from the training corpora for an old tokenizer."""
-        old_tags = {*old[0].tags, *old[1].tags}
-        new: dict[str, None] = {}
-        replayed: set[str] = set()
-        for source in data.train_corpora().values():
-            languages = data.direction_of(source)
-            if {source.tag, source.target_tag} - {None, *old_tags}:
-                new |= dict.fromkeys(languages)
-            else:
-                replayed.update(languages)
-        added = tuple(language for language in new if language not in replayed)
-        if added:
-            _logger.info("tokenizer: new tokens are learnt from text in %s", " and ".join(added))
-        return cls(added, old)
-
-    @cached_property
-    def _known(self) -> list[set[str]]:
-        return [{SPACE_MARK, *vocabulary.texts().values()} for vocabulary in self.old]
-
-    def select(self, pair: SentencePair, languages: tuple[str, str]) -> SentencePair:
-        """Return a pair with empty text on each side that is not selected."""
-        if not self.languages:
-            return pair
-        texts = [pair.source, pair.target]
-        for side, (language, old) in enumerate(zip(languages, self.old, strict=True)):
-            if language in self.languages:
-                continue
-            if self._known[side].issuperset(old.processor.normalize(texts[side])):
-                texts[side] = ""
-        return SentencePair(*texts)
 
 
 def copied_layout(source: Path) -> Literal["joint", "separate"]:

@@ -189,16 +189,12 @@ def find_other_languages(
     is_sampled = np.zeros(pairs, dtype=bool)
     is_sampled[np.random.default_rng(1).choice(pairs, sampled, replace=False)] = True
     lines: tuple[list[int], list[int]] = [], []
-    for block in blocks:
-        for line, *texts in block.numbered():
-            for side, text in enumerate(texts):
-                language = languages[side]
-                if (
-                    is_sampled[line - 1]
-                    and not in_wrong_script(text, language)  # a fault of its own
-                    and in_other_language(text, language)
-                ):
-                    lines[side].append(line)
+    for line, *texts in (pair for block in blocks for pair in block.numbered()):
+        if is_sampled[line - 1]:
+            for text, language, found in zip(texts, languages, lines, strict=True):
+                # A wrong script is a fault of its own.
+                if not in_wrong_script(text, language) and in_other_language(text, language):
+                    found.append(line)
     total = pairs if sampled < pairs else 0
     return [
         Finding(

@@ -221,13 +221,11 @@ def detect_languages(
     if a language remains unknown, or both are the same.
     """
     section, languages = corpus.section, (source, target)
-    if isinstance(section, TmxSource | XliffSource | PoSource | RecordSource):
-        marked = _list_marked_languages(section)
-        if isinstance(section, TmxSource | RecordSource):
-            languages = _choose_direction(corpus, marked, source, target)
-        else:
-            marked += ["", ""]
-            languages = source or marked[0], target or marked[1]
+    if isinstance(section, TmxSource | RecordSource):
+        languages = _choose_direction(corpus, _list_marked_languages(section), source, target)
+    elif isinstance(section, XliffSource | PoSource):
+        marked = [*_list_marked_languages(section), "", ""]
+        languages = source or marked[0], target or marked[1]
     else:
         languages = source or corpus.suffixes[0], target or corpus.suffixes[1]
         if None in languages:
@@ -336,12 +334,10 @@ def _match_languages(
         if label:
             firsts.setdefault(base_language(label), column)
     matching = [firsts.get(base_language(code)) if code else None for code in languages]
-    if None not in matching:
-        return [column for column in matching if column is not None]
     remaining = [column for column in firsts.values() if column not in matching]
     if len(remaining) < matching.count(None):
         remaining = [n for n, label in labels.items() if label is None]
-    if len(remaining) != matching.count(None):
+    if matching.count(None) not in {0, len(remaining)}:
         return []
     return [remaining.pop(0) if column is None else column for column in matching]
 

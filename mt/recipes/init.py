@@ -117,12 +117,11 @@ def write_new_config(request: Request) -> Path:
             if errors := split.errors(name_line):
                 description = scan.descriptions.get(split.name, split.description)
                 raise DataError(f"{description}: {errors[0]}")
-        # A sample shows few of the duplicates and overlaps.
-        is_repeated = scan.is_sampled and scan.repeated > RARE * scan.corpora.pairs
-        known = {"duplicates": "pair"} if is_repeated else {}
-        shared = any(shared for shared, _ in scan.overlaps.values())
-        known |= {"overlap": "normalized"} if shared else {}
-        cleaning = report.cleaning.changed(**known)
+        cleaning = report.cleaning  # a sample shows few of the duplicates and overlaps
+        if scan.is_sampled and scan.distinct < (1 - RARE) * scan.corpora.pairs:
+            cleaning = cleaning.changed(duplicates="pair")
+        if any(shared for shared, _ in scan.overlaps.values()):
+            cleaning = cleaning.changed(overlap="normalized")
         try:
             read_splits(checked.changed(cleaning=cleaning), are_held_out=True)
         except DataError as error:
@@ -177,11 +176,6 @@ class _Scan:
     """Pairs with a text that is also in a training corpus, and all pairs, of each given split."""
     blocks: Mapping[str, Sequence[LineBlock]]
     """Sample of each corpus, by key: consecutive pairs, evenly spread."""
-
-    @property
-    def repeated(self) -> int:
-        """Pairs that occur before in their corpus."""
-        return self.corpora.pairs - self.distinct
 
     @property
     def held_out_pairs(self) -> int:
@@ -315,7 +309,7 @@ def _explain_cleaning(
     for key in cleaning.model_dump(exclude_defaults=True):
         kinds = [kind for kind in removed if CLEANING.get(kind, ("",))[0] == key]
         if key == "duplicates" and scan.is_sampled:
-            comments[key] = f"{scan.repeated:,}: {KINDS['duplicate_pair']}"
+            comments[key] = f"{scan.corpora.pairs - scan.distinct:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
             counted = [f"{n:,} of {m:,} in `{name}`" for name, (n, m) in scan.overlaps.items() if n]
             comments[key] = f"{', '.join(counted)}: pairs with a text that is also in training"

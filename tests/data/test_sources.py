@@ -50,16 +50,6 @@ def tsv(folder: Path, content: bytes, **keys: Any) -> PairSource:
     return opened(format="tsv", path=str(folder / "a.tsv"), **keys)
 
 
-def test_text_pairs_lines(tmp_path: Path) -> None:
-    source = text(tmp_path, b"a\x0cb\r\n\n three", "x\u2028y\n\nz \n".encode())
-    assert list(source.pairs()) == [
-        SentencePair("a\x0cb", "x\u2028y"),
-        SentencePair("", ""),
-        SentencePair(" three", "z "),
-    ]
-    assert source.description == f"{tmp_path}/a.en and {tmp_path}/a.de"
-
-
 def test_text_checksums_are_those_of_the_decompressed_files(tmp_path: Path) -> None:
     (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfone\r\ntwo"))
     (tmp_path / "a.de").write_bytes(DE)

@@ -3,7 +3,6 @@ import io
 import pytest
 import sentencepiece
 from hypothesis import example, given
-from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
 from mt.data.tokenizer import Vocabulary, escape, unescape
@@ -43,11 +42,6 @@ def test_unescape_inverts_escape(text: str) -> None:
     assert "▁" not in escape(text)
     assert unescape(escape(text)) == text
     assert unescape("\U000f2581a\U000f2581") == "\U000f2581a\U000f2581"
-
-
-@given(st.lists(st.integers(0, len(BPE) - 1), max_size=40))
-def test_any_ids_decode(ids: list[int]) -> None:
-    assert isinstance(BPE.decode(ids), str)
 
 
 def test_decoding_stops_at_eos_and_skips_pad_and_bos() -> None:

@@ -9,12 +9,11 @@ import pytest
 
 from mt.config import DataConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
 from mt.evaluation.run_info import choose_split, list_rows, read_info
 from mt.runs import read_exported
-from tests.factories import flip_bit
+from tests.factories import flip_bit, train_tokenizer
 
 
 def evaluated(run: Path, split: str, **changed: object) -> None:

@@ -24,7 +24,6 @@ from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, UserError
@@ -35,7 +34,14 @@ from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, save_model, train_spm
-from tests.factories import DIGITS, engine_translations, export_run, model_of, unsettle
+from tests.factories import (
+    DIGITS,
+    engine_translations,
+    export_run,
+    model_of,
+    train_tokenizer,
+    unsettle,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 

@@ -135,19 +135,6 @@ def test_config_without_chosen_keys_trains_the_same_model(
     assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
 
 
-def test_expected_end_is_printed_without_a_budget(
-    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """40 passes of about 15 target tokens for each of 700 pairs are 418,000 tokens."""
-    monkeypatch.setattr("mt.recipes.init.measure_speed", lambda *_, **__: 1000.0)
-    assert program("init", "train.zh", "train.en", "--output", "new.yaml")[0] == 0
-    (line,) = [line for line in caplog.messages if line.startswith("training on cpu: ")]
-    assert line.startswith(
-        "training on cpu: until validation BLEU stops improving, in about 7 minutes, or earlier or "
-        "later; about 835 updates, 40 passes over the corpus"
-    )
-
-
 @pytest.mark.parametrize(
     ("few", "augmentation"), [("AUGMENTED_PASSES", "off"), ("SAMPLED_PASSES", "on")]
 )
