@@ -91,7 +91,7 @@ def clean(
 
 def _describe_cleaning(cleaned: "CleanedFiles") -> str:
     counts = {f"removed by `{name}`": count for name, count in cleaned.removed.items()}
-    counts["pairs kept"] = cleaned.left
+    counts["pairs kept"] = cleaned.total - sum(cleaned.removed.values())
     rows = [("pairs read", f"{cleaned.total:,}", "")]
     rows += [(name, f"{n:,}", f"{n / cleaned.total:.3%}") for name, n in counts.items()]
     rows.append(("changed among these", f"{cleaned.changed:,}", ""))

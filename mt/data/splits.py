@@ -402,8 +402,6 @@ class CleanedFiles:
     """Key below `data`: `train`, or `train.corpora.NAME`."""
     files: tuple[Path, ...]
     total: int
-    left: int
-    """Remaining pairs."""
     changed: int
     """Remaining pairs that a change of text has altered."""
     removed: dict[str, int]
@@ -457,12 +455,11 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
                     removed[judged.removed_by] += 1
                     texts = (text.replace("\t", " ") for text in astuple(judged.original))
                     listing.write("\t".join([str(total), judged.removed_by, *texts]) + "\n")
-            left = total - sum(removed.values())
-            if not left:
+            if sum(removed.values()) == total:
                 raise DataError(
                     f"{corpus.source.description}: the cleaning leaves no pair of {total:,}"
                 )
             files = tuple(folder / name for name in names)
-            cleaned.append(CleanedFiles(corpus.key, files, total, left, changed, removed))
+            cleaned.append(CleanedFiles(corpus.key, files, total, changed, removed))
         put_in_place(temporary, folder, is_new=True)
     return tuple(cleaned)

@@ -80,6 +80,7 @@ _MIN_SHARES = {
     "identical": 0.5,
     "tokenized": 0.5,
     "tokens": 0.5,
+    "two_scripts": 0.0,
 }
 """Share of the sample from which a kind of finding is a warning of the quick check."""
 _MIN_LETTERS = 100
@@ -169,8 +170,7 @@ def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> li
         count = f"{len(blank):,} of the {len(pairs):,} pairs have a blank side"
         warnings.append(f"{count}, the first at line {blank[0]:,}")
     filled = [pair for pair in pairs if not has_empty_side(pair.source, pair.target)]
-    sample = filled[:: len(filled) // _MAX_PAIRS + 1]
-    return [*warnings, *_judge(sample, languages, is_whole=len(sample) == len(filled))]
+    return [*warnings, *_judge(filled[:: len(filled) // _MAX_PAIRS + 1], languages)]
 
 
 def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
@@ -182,20 +182,17 @@ def _make_block(pairs: Sequence[SentencePair], first: int = 0) -> LineBlock:
     return LineBlock(first, [pair.source for pair in pairs], [pair.target for pair in pairs])
 
 
-def _judge(
-    pairs: Sequence[SentencePair], languages: tuple[str, str], *, is_whole: bool = False
-) -> list[str]:
+def _judge(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
     """Warn if the sides are swapped, in another language, or mostly of a questionable form."""
     if warnings := [*_find_no_text(pairs), *_find_swapped_scripts(pairs, languages)]:
         return warnings
-    block, whole = _make_block(pairs), "the pairs" if is_whole else "a sample"
-    for finding in _find_two_scripts([block], languages):
-        warnings.append(f"{finding.share:.0%} of a sample: {describe(finding)}")
-    for finding in count_pairs([block], *languages).findings:
+    blocks = [_make_block(pairs)]
+    counted = count_pairs(blocks, *languages).findings
+    for finding in (*_find_two_scripts(blocks, languages), *counted):
         least = _MIN_SHARES.get(finding.kind, 2.0)
         # Of fewer than 100 pairs, most of them.
         if finding.share >= least and (len(pairs) >= _MIN_PAIRS or finding.share > _MAJORITY):
-            warnings.append(f"{finding.share:.0%} of {whole}: {describe(finding)}")
+            warnings.append(f"{finding.share:.0%} of {len(pairs):,} pairs: {describe(finding)}")
     return warnings + _find_other_languages(pairs, languages)
 
 

@@ -17,7 +17,7 @@ assert check_corpora(data).splits[0].source.lines == int(sys.argv[2])
     "clean": """
 from mt.data.splits import write_cleaned
 (files,) = write_cleaned(data, Path(sys.argv[1]).with_suffix(".cleaned"))
-assert files.total == int(sys.argv[2]) and 0 < files.left < files.total
+assert files.total == int(sys.argv[2]) and 0 < sum(files.removed.values()) < files.total
 """,
 }
 BEFORE = """

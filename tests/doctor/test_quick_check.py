@@ -70,8 +70,10 @@ def _names() -> Pairs:
 
 
 SWAPPED = "the sides look swapped: `ru` on the source side, `en` on the target side"
-SCRIPT = "100% of a sample: text in a script of another language, target side"
-SPLIT = "100% of a sample: text split into words (spaces before punctuation, escapes), source side"
+SCRIPT = "100% of 1,600 pairs: text in a script of another language, target side"
+SPLIT = (
+    "100% of 1,600 pairs: text split into words (spaces before punctuation, escapes), source side"
+)
 SHARED = "10 of the 200 pairs of `test` are also in it"
 REPEATED = "75% of the pairs are repetitions"
 IN_ENGLISH = "the target side seems to be in `en`, `data.target_language` is `de`"
@@ -109,7 +111,7 @@ def test_defects_that_cleaning_keeps_are_warnings(case: str, tmp_path: Path) -> 
 
 
 def test_several_warnings_are_listed_and_short_repeats_are_not_unrelated(tmp_path: Path) -> None:
-    assert f"67% of a sample: {SAME}" in _check(tmp_path, MOSTLY_SAME)
+    assert f"67% of 1,500 pairs: {SAME}" in _check(tmp_path, MOSTLY_SAME)
     warnings = _check(tmp_path, [pair for pair in _pairs(40) for _ in range(40)])
     assert KINDS["unrelated"] not in warnings
 
@@ -118,7 +120,7 @@ def test_a_language_of_the_same_script_is_identified(tmp_path: Path) -> None:
     pytest.importorskip("py3langid")
     copied = [(source, source) for source, _ in CLEAN]
     warnings = _check(tmp_path, copied, "data.target_language=de")
-    assert warnings == [f"100% of a sample: {SAME}", IN_ENGLISH]
+    assert warnings == [f"100% of 1,600 pairs: {SAME}", IN_ENGLISH]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_faults_of_a_split_are_named_at_any_size(pairs: Pairs, languages: str, c
     warning = f"3 of the {len(blank)} pairs have a blank side, the first at line 1"
     assert check_split(blank, (source, target)) == [warning]
     copied = [SentencePair(pair.source, pair.source) for pair in good]
-    assert f"100% of the pairs: {SAME}" in " ".join(check_split(copied[:1] * 3, (source, target)))
+    assert f"100% of 3 pairs: {SAME}" in " ".join(check_split(copied[:1] * 3, (source, target)))
 
 
 def test_names_and_single_words_are_no_other_language() -> None:
