@@ -90,8 +90,6 @@ MBR_CANDIDATES = 16
 """Number of candidates for `decoding.mbr`, from samples or the beam."""
 PYTORCH_ONLY = ("decoding.engine=torch", "decoding.quantization=none")
 """Overrides for PyTorch as the only engine of a run."""
-NO_REPAIR: dict[str, str] = {"repair": "off"}
-"""Values of `DecodingConfig` without a second search."""
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
 _STATED = "(nrefs|case|tok|text):[^|:]+"

@@ -221,12 +221,7 @@ def choose_regularization(
 
 def choose_warmup(updates: int, width: int) -> int:
     """Return the updates of the warm-up: a tenth, up to a number for the width of the model."""
-    return min(max(1, updates // 10), most_warmup(width))
-
-
-def most_warmup(width: int) -> int:
-    """Return the largest number of updates of the warm-up for a model of some width."""
-    return _look_up(WARMUP, width)
+    return min(max(1, updates // 10), _look_up(WARMUP, width))
 
 
 def most_passes(pairs: int, *, continues: bool) -> int:

@@ -173,13 +173,11 @@ def _choose_search(
     search, values = "beam", dict[str, float]()
     if not reason:
         beam = replace(validator, decoding=validator.decoding.changed(search="beam"))
-        scores = {"greedy": greedy, "beam": beam.run(greedy.evaluation.sentences)}
-        values = {name: each.evaluation.bleu.value for name, each in scores.items()}
-        cost = round(values["beam"] - values["greedy"], 2)
-        search = "greedy" if cost <= _MAX_GREEDY_COST else "beam"
-        labels = [each.evaluation.label for each in scores.values()]
-        texts = [f"{label}: BLEU {x:.2f}" for label, x in zip(labels, values.values(), strict=True)]
-        reason = "; ".join(texts)
+        scored = greedy.evaluation, beam.run(greedy.evaluation.sentences).evaluation
+        values = {"greedy": scored[0].bleu.value, "beam": scored[1].bleu.value}
+        if round(values["beam"] - values["greedy"], 2) <= _MAX_GREEDY_COST:
+            search = "greedy"
+        reason = "; ".join(f"{each.label}: BLEU {each.bleu.value:.2f}" for each in scored)
     progress.print_line(f"`decoding.search: {search}`: {reason}")
     progress.record("search", search=search, **values)
     chosen = config.changed(decoding=config.decoding.changed(search=search))

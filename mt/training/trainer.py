@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from mt.config import Config
+from mt.config.loading import with_values
 from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
 from mt.model.device import keep_freed_memory
@@ -106,7 +107,7 @@ def resolve_run(
         return sized, data, None
     ends_at = began_at + (config.training.budget_seconds or 0.0)
     length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
-    resolved = with_settings(sized, length)
+    resolved = with_values(sized, length)
     folder.write_config(resolved)
     return resolved, data, None
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mt.config import Config, TrainingConfig
-from mt.config.loading import dump_config, load_config, open_keys
+from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.training import resolve, trainer
 from mt.training.automatic import COVERAGES, CorpusStatistics, measure_corpora
@@ -281,7 +281,7 @@ def length_of(
     data = prepare(config, RunFolder(Path(tempfile.mkdtemp(dir=folder))))
     ends_at = time.perf_counter() - spent + (config.training.budget_seconds or 0.0)
     length = choose_length(config, data, CPU, lambda *_: 1200.0, ends_at=ends_at)
-    return with_settings(config, length).training
+    return with_values(config, length).training
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_metric_that_ranks_is_one_that_can(
     made = sized(made)
     data = prepare(made, RunFolder(tmp_path / "run"))
     length = choose_length(made, data, CPU, a_thousand_tokens)
-    assert with_settings(made, length).training.best_metric == metric
+    assert with_values(made, length).training.best_metric == metric
     if given == "bleu":
         text = (
             "warning: `training.best_metric: bleu` cannot rank checkpoints, `chrf` can: only 0 of"
@@ -522,7 +522,7 @@ def test_each_session_on_cuda_chooses_the_size_of_its_batches(
     length = choose_length(
         open_config, prepare(open_config, folder), cuda, a_thousand_tokens, ends_at=ends_at
     )
-    chosen = with_settings(open_config, length)
+    chosen = with_values(open_config, length)
     assert open_keys(chosen) == ["training.max_tokens_per_batch"]
     folder.config.write_text(dump_config(chosen), encoding="utf-8")
     folder.model.touch()
