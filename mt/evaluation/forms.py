@@ -149,6 +149,8 @@ def _character_at(end: int, line: str, _: str) -> str:
     return "" if unicodedata.category(character)[0] in "LM" else character
 
 
+_MARK = r"<[^<>]*>|[\W\d_]"
+"""Tag, or a character that is no letter."""
 Feature = tuple[
     str, Callable[[str, str], str | None], Callable[[str], str], Callable[[str, str], str]
 ]
@@ -186,9 +188,9 @@ _FEATURES: tuple[Feature, ...] = (
             name,
             partial(_character_at, end),
             f"{name} with `{{}}`".format,
-            lambda line, _, edge=edge: re.sub(edge, "", line),
+            lambda line, _, edge=edge: re.sub(edge, "", line.strip()),
         )
-        for name, end, edge in (("begin", 0, r"^[\W\d_]+"), ("end", -1, r"[\W\d_]+$"))
+        for name, end, edge in (("begin", 0, rf"^({_MARK})+"), ("end", -1, rf"({_MARK})+$"))
     ),
 )
 """Features: name; class of a line in a language, None if it is not judged; the class in words; and
