@@ -304,10 +304,9 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
             )
         tokenizer = TOKENIZER_BY_LANGUAGE.get(base_language(target_language), "13a")
         if tokenizer in _SENTENCEPIECE:
-            is_usable = written_without_spaces(target_language) and not missing_model_reason(
-                tokenizer
-            )
-            tokenizer = tokenizer if is_usable else "13a"
+            has_words = not written_without_spaces(target_language)
+            if has_words or missing_model_reason(tokenizer):
+                tokenizer = "13a"
     if tokenizer not in TOKENIZERS:
         known = listed(("auto", *TOKENIZERS))
         raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown; known: {known}")

@@ -49,11 +49,9 @@ def write_final_model(
 ) -> str:
     """Write the mean of the checkpoints of `training.average`, or a single one if it is better.
 
-    The single one is that of `_choose_single`. They are compared on the pairs that ranked the
-    checkpoints (`training.validation_pairs`); the model that is written is validated on all.
-    `validations` has those of this process by update. Returns the scores, and before them, for a
-    run that continues another, a comparison with its start. Raises RunError where all checkpoints
-    are damaged.
+    They are compared on the pairs that ranked the checkpoints; the model that is written is
+    validated on all. `validations` has those of this process by update. Returns the scores, and
+    before them, for a run that continues another, a comparison with its start.
     """
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
@@ -87,11 +85,11 @@ def write_final_model(
             reason = f"at least as good as update {single.update:,} alone"
     name = f"the mean of updates {averaged}" if averaged[1:] else f"that of update {averaged[0]:,}"
     progress.print_line(f"the final model is {name}: {reason}")
-    outcome = ""
+    outcomes = []
     if start and trained:
-        outcome = _compare_with_start(validator, training, start, trained) + "; "
+        outcomes.append(_compare_with_start(validator, training, start, trained))
         if averaged == [0]:
-            outcome += f"the final model is that of {training.init_from}; "
+            outcomes.append(f"the final model is that of {training.init_from}")
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
@@ -107,7 +105,7 @@ def write_final_model(
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
     _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
-    return outcome + score
+    return "; ".join([*outcomes, score])
 
 
 def _compare_with_start(

@@ -3,13 +3,10 @@
 The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. They
 see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
-- `choose_settings` chooses all settings of a new run but its length, before the data are prepared.
-- `choose_length` adds what only the encoded corpus and the time left can decide: the number of
-  updates and what follows from it.
-- `mt.training.setup.resolve_for_device` completes the config for one session; a run may go on on
-  another device.
-
-`choose_settings` gives each value with a reason, for the comments of a written config.
+- `choose_settings` chooses all settings of a new run but its length, before the data are prepared,
+  each with a reason for the comments of a written config.
+- `choose_length` adds what only the encoded corpus and the time left can decide.
+- `mt.training.setup.resolve_for_device` completes the config for the device of one session.
 """
 
 import logging
@@ -45,13 +42,11 @@ from mt.training.automatic import (
     choose_warmup,
     estimate_parameters,
     expect_end,
-    explain_update,
     like_width,
     limit_training,
     make_forecast,
     most_passes,
     share_script,
-    source_of_width,
     warn_of_weakness,
 )
 from mt.training.data import TrainingData
@@ -161,12 +156,12 @@ def choose_settings(
     coverage, needed = choose_coverage(sides, vocabulary)
     reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
     chosen = {"tokenizer.character_coverage": Setting(coverage, reason)}
-    training, width = sized.training, sized.model.d_model
+    training = sized.training
     if "training.target_tokens_per_update" in keys:
         if forecast is None:
             rate = _measure(sized, corpus, device, measure)
             forecast = _forecast(sized, corpus, device, rate)
-        reason = explain_update(forecast, device.type)
+        reason = f"grows with the square root of {forecast.tokens / 1e6:.2g} million tokens"
         chosen["training.target_tokens_per_update"] = Setting(forecast.update_tokens, reason)
         is_timed = training.budget is not None and not copied  # few new pairs need few updates
         if is_timed and training.max_updates is None is training.max_epochs:
@@ -175,10 +170,8 @@ def choose_settings(
     if device.type != "cuda":  # on CUDA each session chooses it
         tokens = batch_tokens(training, config.data.max_tokens, device)
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
-    share, reason = 1.0, f"falls with the width of the model, {source_of_width(width)}"
-    if copied:
-        share, reason = CONTINUED_RATE, "a share of that of a new model, measured"
-    chosen["training.learning_rate"] = Setting(choose_learning_rate(width, share), reason)
+    rate = choose_learning_rate(sized.model.d_model, CONTINUED_RATE if copied else 1.0)
+    chosen["training.learning_rate"] = Setting(rate, "falls with the width of the model")
     return _of_keys(chosen, keys) | settings, forecast
 
 
@@ -304,8 +297,7 @@ def _choose_model(
     passes = forecast.tokens / corpus.target_tokens
     millions = parameters / 1e6, forecast.tokens / 1e6
     bound = "up to " if len(allowed) > 1 else ""
-    reason = f"{bound}{millions[0]:.2g} million parameters for {millions[1]:.2g} million tokens, "
-    reason += source_of_width(size.d_model)
+    reason = f"{bound}{millions[0]:.2g} million parameters for {millions[1]:.2g} million tokens"
     chosen = shapes[size]
     chosen["model.d_model"] = Setting(chosen["model.d_model"].value, reason)
     rules = choose_regularization(config.training, corpus.pairs, passes)

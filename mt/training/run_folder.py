@@ -232,10 +232,7 @@ class RunFolder:
         return resumed
 
     def final_score(self, training: TrainingConfig) -> str | None:
-        """Return the validation score of a run that has ended as set; None before that.
-
-        A missing or damaged final model does not count: the checkpoints give it again.
-        """
+        """Return the score of a run that has ended as set; None before, or if its model is lost."""
         if not self.model.exists():
             return None
         try:
