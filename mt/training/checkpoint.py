@@ -260,9 +260,6 @@ def _load(path: Path, learner: Learner) -> TrainState:
     return state
 
 
-# The manifest.
-
-
 def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:
     write_json(folder / MANIFEST, {name: asdict(file) for name, file in files.items()})
 
