@@ -69,10 +69,7 @@ class DecodingConfig(TaggedSection):
 
     @property
     def look_ahead(self) -> int:
-        """Lines that a translator reads ahead: many batches, so that sorting by length pays off.
-
-        With a batch size of 1 there is nothing to gain, and each line is answered before the next.
-        """
+        """Lines that a translator reads ahead, so that sorting by length pays off."""
         batch = self.sentences_at_once
         return 1 if batch == 1 else LOOK_AHEAD_BATCHES * batch
 

@@ -117,12 +117,10 @@ def evaluate_run(
 ) -> Evaluation:
     """Translate a split with the final model of a run or with an export, and score it.
 
-    Writes evaluations/SPLIT.json, the scores with the hashes of texts and model, and
-    evaluations/SPLIT.*.txt, the texts, into the run folder, and updates its model card. With other
-    settings than those of the run, the files have the name of `name_evaluation`. Without `split`,
-    the split is `test` or the only test split; with `job.texts`, `split` names the given test set.
-    A run that has not finished is scored with its best checkpoint; the signatures say so, and there
-    is no SPLIT.json.
+    Writes the scores, with the hashes of texts and model, and the texts into evaluations/ of the
+    run folder, by `name_evaluation`, and updates its model card. Without `split`, the split is
+    `test` or the only test split; with `job.texts`, `split` names the given test set. A run that
+    has not finished is scored with its best checkpoint, as the signatures say, without a record.
 
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """

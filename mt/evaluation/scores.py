@@ -458,9 +458,8 @@ def measure_off_target(
     """Count texts in another language than the target's (Zhang et al. 2020, section 3.2).
 
     Returns the counts of texts in another language and of judged texts: short texts, and languages
-    that the identifier does not support, are not judged. The share of the references is the error
-    of the identifier: a lower bound for a perfect system. Raises DataError if py3langid is not
-    installed.
+    that the identifier does not support, are not judged. The share of the references is its error.
+    Raises DataError if py3langid is not installed.
     """
 
     def count(texts: Sequence[str]) -> tuple[int, int]:

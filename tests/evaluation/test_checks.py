@@ -178,15 +178,11 @@ def test_13a_is_rejected_for_languages_with_a_tokenizer(language: str) -> None:
     assert checks.forced == "13a"
 
 
-@pytest.mark.parametrize(
-    ("language", "warning"),
-    [("de", ""), ("tlh", "the language `tlh` is not known")],
-)
-def test_languages_with_uncertain_words_are_logged(
-    language: str, warning: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    TextChecks().check_tokenizer(language, "13a")
-    assert warning in caplog.text if warning else not caplog.messages
+def test_languages_with_uncertain_words_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    TextChecks().check_tokenizer("de", "13a")
+    assert not caplog.messages
+    TextChecks().check_tokenizer("tlh", "13a")
+    assert "the language `tlh` is not known" in caplog.text
 
 
 def test_texts_that_bleu_hardly_counts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
