@@ -69,10 +69,7 @@ class DecodingConfig(TaggedSection):
 
     @property
     def look_ahead(self) -> int:
-        """Lines that a translator reads ahead: many batches, so that sorting by length pays off.
-
-        With a batch size of 1 there is nothing to gain, and each line is answered before the next.
-        """
+        """Lines that a translator reads ahead, so that sorting by length pays off."""
         batch = self.sentences_at_once
         return 1 if batch == 1 else LOOK_AHEAD_BATCHES * batch
 
@@ -90,8 +87,6 @@ MBR_CANDIDATES = 16
 """Number of candidates for `decoding.mbr`, from samples or the beam."""
 PYTORCH_ONLY = ("decoding.engine=torch", "decoding.quantization=none")
 """Overrides for PyTorch as the only engine of a run."""
-NO_REPAIR: dict[str, str] = {"repair": "off"}
-"""Values of `DecodingConfig` without a second search."""
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
 _STATED = "(nrefs|case|tok|text):[^|:]+"

@@ -115,16 +115,11 @@ class TextChecks:
         for text in texts:
             if not text.lines:
                 raise DataError(f"{text.name}: is empty, there is nothing to score")
-        self._check_differs("references", "hypotheses", hypotheses, references)
+        self._check_differs("references", hypotheses, "hypotheses", references, "references")
         if sources:
             self.check_sources(sources, references, language=language)
             self.check_direction(sources, [hypotheses], language=language)
-            if hypotheses.lines == sources.lines:
-                self.refuse(
-                    "swapped",
-                    f"{hypotheses.name}: the hypotheses are the same text as the sources "
-                    f"{sources.name}, nothing is translated",
-                )
+            self._check_differs("swapped", hypotheses, "hypotheses", [sources], "sources")
         else:
             _note_lines(references, language)
             self.check_tokens(references)
@@ -135,7 +130,7 @@ class TextChecks:
     ) -> None:
         """Refuse a split of subwords, with swapped sides, or with one side twice."""
         _note_lines(references, language, sources)
-        self._check_differs("swapped", "sources", sources, references)
+        self._check_differs("swapped", sources, "sources", references, "references")
         self.check_tokens([sources, *references])
         self.check_direction(sources, references, language=language)
 
@@ -212,14 +207,12 @@ class TextChecks:
                 )
 
     def _check_differs(
-        self, reason: str, side: str, text: ScoredText, references: Sequence[ScoredText]
+        self, reason: str, text: ScoredText, side: str, others: Sequence[ScoredText], of: str
     ) -> None:
-        for reference in references:
-            if text.lines == reference.lines:
-                self.refuse(
-                    reason,
-                    f"{text.name}: the {side} are the same text as the references {reference.name}",
-                )
+        for other in others:
+            if text.lines == other.lines:
+                message = f"{text.name}: the {side} are the same text as the {of} {other.name}"
+                self.refuse(reason, message)
 
 
 def _note_lines(

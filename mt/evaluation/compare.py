@@ -289,7 +289,6 @@ def compare_systems(
 ) -> Comparison:
     """Score systems, test each against the first one, and score slices by length."""
     samples = options.samples or SAMPLES[options.test]
-    sentences = len(test_set.references[0].lines)
     references = [text.lines for text in test_set.references]
     texts = [system.translations for system in systems]
     form = label_form(references, test_set.target_language)
@@ -320,7 +319,7 @@ def compare_systems(
     return Comparison(
         tuple(system.name for system in systems),
         test_set.name,
-        sentences,
+        len(references[0]),
         options.test,
         samples,
         tuple(scores),

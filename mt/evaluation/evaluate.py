@@ -24,13 +24,7 @@ from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, log_notes
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, require_same_lengths
-from mt.evaluation.run_info import (
-    choose_split,
-    read_config,
-    render_card,
-    update_card,
-    weights_sha256,
-)
+from mt.evaluation.run_info import choose_split, read_config, render_card, update_card
 from mt.evaluation.scores import (
     Evaluation,
     check_metrics,
@@ -48,6 +42,8 @@ from mt.runs import (
     export_folder,
     is_exported,
     is_finished,
+    read_description,
+    read_exported,
 )
 
 _MAX_LOGGED_LINES = 5
@@ -80,11 +76,6 @@ class EvaluationJob:
     """File with terms to use; their share in the translations is counted."""
     reuses: bool = False
     """Take the translations of an earlier evaluation of the same model, texts and settings."""
-
-    def make_checks(self) -> TextChecks:
-        """Return the checks of the texts; raise UserError for an unknown metric or reason."""
-        check_metrics(self.metrics)
-        return TextChecks(self.allow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +117,16 @@ def evaluate_run(
 ) -> Evaluation:
     """Translate a split with the final model of a run or with an export, and score it.
 
-    Writes evaluations/SPLIT.json, the scores with the hashes of texts and model, and
-    evaluations/SPLIT.*.txt, the texts, into the run folder, and updates its model card. With other
-    settings than those of the run, the files have the name of `name_evaluation`. Without `split`,
-    the split is `test` or the only test split; with `job.texts`, `split` names the given test set.
-    A run that has not finished is scored with its best checkpoint; the signatures say so, and there
-    is no SPLIT.json.
+    Writes the scores, with the hashes of texts and model, and the texts into evaluations/ of the
+    run folder, by `name_evaluation`, and updates its model card. Without `split`, the split is
+    `test` or the only test split; with `job.texts`, `split` names the given test set. A run that
+    has not finished is scored with its best checkpoint, as the signatures say, without a record.
 
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """
     keep_freed_memory()
-    terms, checks = read_terms(job.glossary), job.make_checks()
+    check_metrics(job.metrics)
+    terms, checks = read_terms(job.glossary), TextChecks(job.allow)
     finished = is_exported(run) or is_finished(run)
     config, split, translator = load_for_split(run, split, overrides, device, job)
     test_set = read_evaluation_set(config, split, checks, job.texts)
@@ -213,12 +203,13 @@ def evaluate_run(
     evaluation = replace(evaluation, inputs=hash_inputs(inputs))
     if is_kept:
         return evaluation
+    described = read_exported(run) if is_exported(run) else read_description(run / MODEL_FILE)
     card = render_card(run)
     record = {
         "split": split,
         **evaluation.as_record(),
         "seconds": seconds,
-        "weights": weights_sha256(run),
+        "weights": described.weights,
         **origin,
     }
     write_json(path, record)
@@ -347,7 +338,8 @@ def evaluate_files(
 
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
-    checks = job.make_checks()
+    check_metrics(job.metrics)
+    checks = TextChecks(job.allow)
     check_named_once(references)
     tokenizer = checks.check_tokenizer(target_language, tokenizer)
     scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))

@@ -50,11 +50,10 @@ def find_differences(names: Sequence[str], texts: Sides, language: str) -> Itera
     """Yield the differences in form between the two `texts`, translations and references."""
     yield from _find_shift(names, *texts)
     distinct = [[line for line in dict.fromkeys(text) if line.strip()] for text in texts]
-    reported: set[str] = set()
     for feature, classify, describe, equalize in _FEATURES:
         classes = [Counter(classify(line, language) for line in lines) for lines in distinct]
         totals = [counts.total() - counts.pop(None, 0) for counts in classes]
-        if min(totals) < _LEAST_LINES or feature in reported:
+        if min(totals) < _LEAST_LINES:
             continue
         shares = {
             (
@@ -68,7 +67,6 @@ def find_differences(names: Sequence[str], texts: Sides, language: str) -> Itera
         }
         share, key, side = max(shares, default=(0.0, "", 0))
         if share >= _LEAST_SHARE:
-            reported.add(feature)
             yield Difference(
                 feature if key != "lower" else "lowercased",
                 f"{names[side]}: {classes[side][key]} of {totals[side]} lines {describe(key)}, of "
@@ -145,24 +143,14 @@ def _case_of(line: str, _: str) -> str | None:
     return next((name for name, form in forms.items() if form == line), "")
 
 
-def _word_at(end: int, line: str, _: str = "") -> str:
-    """Return the first or last word, with 0 for numbers; "" for one with a letter inwards."""
-    word = re.sub(r"\d+", "0", line.split()[end]) if line.strip() else ""
-    return "" if word[-1 - end :][:1].isalpha() else word
-
-
 def _character_at(end: int, line: str, _: str) -> str:
     """Return the first or last character, 0 for a digit and "" for a letter."""
     character = re.sub(r"\d", "0", line.strip()[end])
     return "" if unicodedata.category(character)[0] in "LM" else character
 
 
-def _without_word(end: int, line: str, word: str) -> str:
-    if not word or _word_at(end, line) != word:
-        return line
-    return " ".join(line.split()[1:] if end == 0 else line.split()[:-1])
-
-
+_MARK = r"<[^<>]*>|[\W\d_]"
+"""Tag, or a character that is no letter."""
 Feature = tuple[
     str, Callable[[str, str], str | None], Callable[[str], str], Callable[[str, str], str]
 ]
@@ -196,22 +184,13 @@ _FEATURES: tuple[Feature, ...] = (
         lambda line, length: line.strip()[: int(length)],
     ),
     *(
-        feature
-        for name, end, edge in (("begin", 0, r"^[\W\d_]+"), ("end", -1, r"[\W\d_]+$"))
-        for feature in (
-            (
-                name,
-                partial(_word_at, end),
-                f"{name} with a word such as `{{}}`".format,
-                partial(_without_word, end),
-            ),
-            (
-                name,
-                partial(_character_at, end),
-                f"{name} with `{{}}`".format,
-                lambda line, _, edge=edge: re.sub(edge, "", line),
-            ),
+        (
+            name,
+            partial(_character_at, end),
+            f"{name} with `{{}}`".format,
+            lambda line, _, edge=edge: re.sub(edge, "", line.strip()),
         )
+        for name, end, edge in (("begin", 0, rf"^({_MARK})+"), ("end", -1, rf"({_MARK})+$"))
     ),
 )
 """Features: name; class of a line in a language, None if it is not judged; the class in words; and

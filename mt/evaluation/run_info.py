@@ -35,7 +35,6 @@ from mt.runs import (
     is_exported,
     is_finished,
     read_description,
-    read_exported,
     read_verified_export,
 )
 
@@ -54,13 +53,6 @@ def read_config(run: Path, data: DataConfig | None = None) -> Config:
         check_finished(run)  # raises RunError, which names the missing file
     config = load_config(run / CONFIG_FILE)
     return config.changed(data=data) if data and not config.data.has_corpora else config
-
-
-def weights_sha256(folder: Path) -> str:
-    """Return the recorded hash of the weights of a finished run or export."""
-    if is_exported(folder):
-        return read_exported(folder).weights
-    return read_description(folder / MODEL_FILE).weights
 
 
 def read_events(journal: Path) -> Iterator[dict[str, Any]]:

@@ -304,10 +304,9 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
             )
         tokenizer = TOKENIZER_BY_LANGUAGE.get(base_language(target_language), "13a")
         if tokenizer in _SENTENCEPIECE:
-            is_usable = written_without_spaces(target_language) and not missing_model_reason(
-                tokenizer
-            )
-            tokenizer = tokenizer if is_usable else "13a"
+            has_words = not written_without_spaces(target_language)
+            if has_words or missing_model_reason(tokenizer):
+                tokenizer = "13a"
     if tokenizer not in TOKENIZERS:
         known = listed(("auto", *TOKENIZERS))
         raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown; known: {known}")
@@ -459,9 +458,8 @@ def measure_off_target(
     """Count texts in another language than the target's (Zhang et al. 2020, section 3.2).
 
     Returns the counts of texts in another language and of judged texts: short texts, and languages
-    that the identifier does not support, are not judged. The share of the references is the error
-    of the identifier: a lower bound for a perfect system. Raises DataError if py3langid is not
-    installed.
+    that the identifier does not support, are not judged. The share of the references is its error.
+    Raises DataError if py3langid is not installed.
     """
 
     def count(texts: Sequence[str]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from mt.config import Config, TrainingConfig
+from mt.config.loading import with_values
 from mt.data.batches import SOURCE, TARGET, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import available_memory, keep_freed_memory, select_device
@@ -95,7 +96,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         data = trainer.data
         measure = partial(measure_speed, world=trainer.world)
         length = choose_length(sized, data, device, measure, ends_at=ends_at)
-        config = with_settings(sized, length)
+        config = with_values(sized, length)
         training = config.training
         plan, lengths = data.plan_epoch(), data.epoch_store(0).lengths
         updates = [np.concatenate(update) for update in plan]

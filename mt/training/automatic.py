@@ -63,8 +63,6 @@ class Size:
         return PAPER_TOKENS_PER_PARAMETER if is_large else TOKENS_PER_PARAMETER
 
 
-_MEASURED_WIDTH, _MEASURED_UPDATE, _MEASURED_PASSES = 256, 1500, 25
-"""Largest model, update and number of passes in the trainings behind the rules."""
 _PAPER_WIDTH = 512
 """Width from which models are those of Vaswani et al. 2017."""
 SIZES = (
@@ -208,12 +206,11 @@ def choose_regularization(
     smoothing = _look_up(LABEL_SMOOTHING, pairs)
     # R-Drop compares two passes with different dropout.
     dropout = max(_look_up(DROPOUT, passes), R_DROP_DROPOUT if training.r_drop else 0.0)
-    origin = "measured" if passes < _MEASURED_PASSES else "published practice"
-    decay = (WEIGHT_DECAY, "smaller weights learn more from each update, measured")
+    decay = (WEIGHT_DECAY, "smaller weights learn more from each update")
     if training.precision == "pure_bf16":
         decay = (0.0, "its steps are too small for bf16")
     return {
-        "model.dropout": (dropout, f"about {passes:.2g} passes over the corpus, {origin}"),
+        "model.dropout": (dropout, f"about {passes:.2g} passes over the corpus"),
         "training.label_smoothing": (smoothing, "more for few pairs"),
         "training.weight_decay": decay,
     }
@@ -221,12 +218,7 @@ def choose_regularization(
 
 def choose_warmup(updates: int, width: int) -> int:
     """Return the updates of the warm-up: a tenth, up to a number for the width of the model."""
-    return min(max(1, updates // 10), most_warmup(width))
-
-
-def most_warmup(width: int) -> int:
-    """Return the largest number of updates of the warm-up for a model of some width."""
-    return _look_up(WARMUP, width)
+    return min(max(1, updates // 10), _look_up(WARMUP, width))
 
 
 def most_passes(pairs: int, *, continues: bool) -> int:
@@ -274,24 +266,6 @@ def like_width(width: int, pairs: int) -> Size:
     wide = [size for size in SIZES if size.d_model >= width] or [SIZES[-1]]
     same = [size for size in wide if size.d_model == wide[0].d_model and size.pairs <= pairs]
     return (same or wide[:1])[-1]
-
-
-def explain_update(forecast: Forecast, device: str) -> str:
-    """Return the reason for the size of an update, and its origin."""
-    reason = f"grows with the square root of {forecast.tokens / 1e6:.2g} million tokens"
-    if device != "cpu" and forecast.update_tokens > 1.1 * choose_update_tokens(
-        forecast.tokens, "cpu"
-    ):
-        reason += ", larger to keep the device busy"
-    is_measured = forecast.update_tokens <= _MEASURED_UPDATE
-    return f"{reason}, {'measured' if is_measured else 'towards published sizes'}"
-
-
-def source_of_width(width: int) -> str:
-    """Return the origin of the rules for a model of some width, for a reason."""
-    if width <= _MEASURED_WIDTH:
-        return "measured"
-    return "published practice" if width >= _PAPER_WIDTH else "interpolated"
 
 
 def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:

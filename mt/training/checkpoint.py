@@ -206,14 +206,11 @@ def save_tensors(
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-# The tensors of a learner. No random state is among them: what an update draws follows from the
-# seed and the update's number.
-
-
 def _other_tensors(learner: Learner) -> dict[str, Tensor]:
     """Return the weights beside a moving average and Adam's moments, on the CPU.
 
-    The names are `learning.<parameter>` and `adam.<parameter>.<kind>`.
+    The names are `learning.<parameter>` and `adam.<parameter>.<kind>`. No random state is among
+    them: what an update draws follows from the seed and the update's number.
     """
     tensors = {f"learning.{name}": weight for name, weight in learner.average.weights().items()}
     for name, parameter in learner.model.named_parameters():
@@ -258,9 +255,6 @@ def _load(path: Path, learner: Learner) -> TrainState:
         raise RunError(f"{path / OPTIMIZER}: does not fit the config: has other averaged weights")
     learner.average.restore(averaged)
     return state
-
-
-# The manifest.
 
 
 def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:

@@ -49,11 +49,9 @@ def write_final_model(
 ) -> str:
     """Write the mean of the checkpoints of `training.average`, or a single one if it is better.
 
-    The single one is that of `_choose_single`. They are compared on the pairs that ranked the
-    checkpoints (`training.validation_pairs`); the model that is written is validated on all.
-    `validations` has those of this process by update. Returns the scores, and before them, for a
-    run that continues another, a comparison with its start. Raises RunError where all checkpoints
-    are damaged.
+    They are compared on the pairs that ranked the checkpoints; the model that is written is
+    validated on all. `validations` has those of this process by update. Returns the scores, and
+    before them, for a run that continues another, a comparison with its start.
     """
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
@@ -87,11 +85,11 @@ def write_final_model(
             reason = f"at least as good as update {single.update:,} alone"
     name = f"the mean of updates {averaged}" if averaged[1:] else f"that of update {averaged[0]:,}"
     progress.print_line(f"the final model is {name}: {reason}")
-    outcome = ""
+    outcomes = []
     if start and trained:
-        outcome = _compare_with_start(validator, training, start, trained) + "; "
+        outcomes.append(_compare_with_start(validator, training, start, trained))
         if averaged == [0]:
-            outcome += f"the final model is that of {training.init_from}; "
+            outcomes.append(f"the final model is that of {training.init_from}")
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
@@ -107,7 +105,7 @@ def write_final_model(
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
     _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
-    return outcome + score
+    return "; ".join([*outcomes, score])
 
 
 def _compare_with_start(
@@ -173,13 +171,11 @@ def _choose_search(
     search, values = "beam", dict[str, float]()
     if not reason:
         beam = replace(validator, decoding=validator.decoding.changed(search="beam"))
-        scores = {"greedy": greedy, "beam": beam.run(greedy.evaluation.sentences)}
-        values = {name: each.evaluation.bleu.value for name, each in scores.items()}
-        cost = round(values["beam"] - values["greedy"], 2)
-        search = "greedy" if cost <= _MAX_GREEDY_COST else "beam"
-        labels = [each.evaluation.label for each in scores.values()]
-        texts = [f"{label}: BLEU {x:.2f}" for label, x in zip(labels, values.values(), strict=True)]
-        reason = "; ".join(texts)
+        scored = greedy.evaluation, beam.run(greedy.evaluation.sentences).evaluation
+        values = {"greedy": scored[0].bleu.value, "beam": scored[1].bleu.value}
+        if round(values["beam"] - values["greedy"], 2) <= _MAX_GREEDY_COST:
+            search = "greedy"
+        reason = "; ".join(f"{each.label}: BLEU {each.bleu.value:.2f}" for each in scored)
     progress.print_line(f"`decoding.search: {search}`: {reason}")
     progress.record("search", search=search, **values)
     chosen = config.changed(decoding=config.decoding.changed(search=search))

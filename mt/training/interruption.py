@@ -28,15 +28,12 @@ class Interruption:
         return 128 + (self.signal or 0)
 
     def note(self, signal_number: int, _frame: FrameType | None) -> None:
-        """Record the first signal; exit at once on a second one.
-
-        A terminal that closes sends SIGHUP twice, from its shell and from the kernel, so a second
-        SIGHUP does not count.
-        """
+        """Record the first signal; exit at once on a second one, unless that is a SIGHUP."""
         now = time.monotonic()
         if self.signal is None:
             self.signal, self._noted_at = signal_number, now
             _print("stopping after this update or the final model; a second signal stops at once")
+        # A terminal that closes sends SIGHUP twice, from its shell and from the kernel.
         elif now - self._noted_at > ONE_REQUEST_SECONDS and signal_number != _HANG_UP:
             _print("stopped at once; the same command continues from the newest checkpoint")
             os._exit(128 + signal_number)

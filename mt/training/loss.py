@@ -83,9 +83,7 @@ def label_smoothed_loss(
 class FusedLoss(torch.autograd.Function):
     """Output layer and loss in chunks of rows; each chunk's gradient is computed while in cache.
 
-    The logits of a batch never exist together. Takes 0.46 of the time of log_softmax and nll_loss
-    over whole logits, and 0.86 of F.cross_entropy's (4,100 rows, 8,000 tokens, d_model 256, one
-    thread).
+    The logits of a batch never exist together, which also is faster than F.cross_entropy.
     """
 
     @staticmethod

@@ -178,8 +178,7 @@ class MovingAverage:
         """Average in the weights after update t, `update`; do nothing if it was skipped.
 
         An average becomes d x average + (1 - d) x weight with d = min(decay, (1 + t) / (10 + t)),
-        as in TensorFlow's `tf.train.ExponentialMovingAverage`. It soon forgets the first weights.
-        The norm shows on the device whether the update was skipped, so the host does not wait.
+        which soon forgets the first weights. The norm shows on the device if it was skipped.
         """
         share = 1.0 - min(self.decay, (1 + update) / (10 + update))
         weight = gradient_norm.isfinite() * share

@@ -118,9 +118,8 @@ class RDropPass(nn.Module):
 
         -log P(y) - log Q(y) + alpha / 2 (KL(P || Q) + KL(Q || P))
 
-    with label smoothing in the first two terms. The objective here is half of it, which has the
-    same minimum. Its gradient is of the size of one pass, so gradient clipping keeps its meaning;
-    Adam does not depend on the factor. It takes twice the time and memory.
+    with label smoothing in the first two terms. The objective here is half of it, so that gradient
+    clipping keeps its meaning. It takes twice the time and memory.
     """
 
     def __init__(self, model: Transformer, label_smoothing: float, alpha: float) -> None:

@@ -3,13 +3,10 @@
 The rules are in `mt.training.automatic`, the experiments behind them in docs/lab/settings.md. They
 see the size and the scripts of the corpus, the speed of the device and `training.budget`.
 
-- `choose_settings` chooses all settings of a new run but its length, before the data are prepared.
-- `choose_length` adds what only the encoded corpus and the time left can decide: the number of
-  updates and what follows from it.
-- `mt.training.setup.resolve_for_device` completes the config for one session; a run may go on on
-  another device.
-
-Each function returns the settings of keys that are open; `with_settings` merges them into a config.
+- `choose_settings` chooses all settings of a new run but its length, before the data are prepared,
+  each with a reason for the comments of a written config.
+- `choose_length` adds what only the encoded corpus and the time left can decide.
+- `mt.training.setup.resolve_for_device` completes the config for the device of one session.
 """
 
 import logging
@@ -33,7 +30,6 @@ from mt.evaluation.scores import why_unable_to_rank
 from mt.languages import written_without_spaces
 from mt.runs import CONFIG_FILE
 from mt.training.automatic import (
-    CONTINUED_PASSES,
     CONTINUED_RATE,
     GUIDED_ALIGNMENT,
     SIZES,
@@ -46,14 +42,11 @@ from mt.training.automatic import (
     choose_warmup,
     estimate_parameters,
     expect_end,
-    explain_update,
     like_width,
     limit_training,
     make_forecast,
     most_passes,
-    most_warmup,
     share_script,
-    source_of_width,
     warn_of_weakness,
 )
 from mt.training.data import TrainingData
@@ -163,12 +156,12 @@ def choose_settings(
     coverage, needed = choose_coverage(sides, vocabulary)
     reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
     chosen = {"tokenizer.character_coverage": Setting(coverage, reason)}
-    training, width = sized.training, sized.model.d_model
+    training = sized.training
     if "training.target_tokens_per_update" in keys:
         if forecast is None:
             rate = _measure(sized, corpus, device, measure)
             forecast = _forecast(sized, corpus, device, rate)
-        reason = explain_update(forecast, device.type)
+        reason = f"grows with the square root of {forecast.tokens / 1e6:.2g} million tokens"
         chosen["training.target_tokens_per_update"] = Setting(forecast.update_tokens, reason)
         is_timed = training.budget is not None and not copied  # few new pairs need few updates
         if is_timed and training.max_updates is None is training.max_epochs:
@@ -177,10 +170,8 @@ def choose_settings(
     if device.type != "cuda":  # on CUDA each session chooses it
         tokens = batch_tokens(training, config.data.max_tokens, device)
         chosen[_BATCH_TOKENS] = Setting(tokens, "fits a small memory")
-    share, reason = 1.0, f"falls with the width of the model, {source_of_width(width)}"
-    if copied:
-        share, reason = CONTINUED_RATE, "a share of that of a new model, measured"
-    chosen["training.learning_rate"] = Setting(choose_learning_rate(width, share), reason)
+    rate = choose_learning_rate(sized.model.d_model, CONTINUED_RATE if copied else 1.0)
+    chosen["training.learning_rate"] = Setting(rate, "falls with the width of the model")
     return _of_keys(chosen, keys) | settings, forecast
 
 
@@ -306,8 +297,7 @@ def _choose_model(
     passes = forecast.tokens / corpus.target_tokens
     millions = parameters / 1e6, forecast.tokens / 1e6
     bound = "up to " if len(allowed) > 1 else ""
-    reason = f"{bound}{millions[0]:.2g} million parameters for {millions[1]:.2g} million tokens, "
-    reason += source_of_width(size.d_model)
+    reason = f"{bound}{millions[0]:.2g} million parameters for {millions[1]:.2g} million tokens"
     chosen = shapes[size]
     chosen["model.d_model"] = Setting(chosen["model.d_model"].value, reason)
     rules = choose_regularization(config.training, corpus.pairs, passes)
@@ -343,14 +333,14 @@ def choose_length(
     measure: MeasureSpeed,
     *,
     ends_at: float = math.inf,
-) -> Settings:
+) -> dict[str, Any]:
     """Choose the end of a training and what follows from it, for its encoded corpus.
 
-    `ends_at` is the time of `time.perf_counter` at which a budget ends. Only what depends on the
-    device stays open after that. Logs what was chosen.
+    `ends_at` is the time of `time.perf_counter` at which a budget ends. Returns the values of all
+    open keys but the one that depends on the device. Logs what was chosen.
     """
-    given, settings = config, _choose_metric(config, data) | _choose_start(config, device)
-    config, keys = with_settings(given, settings), frozenset(open_keys(given))
+    given, values = config, _choose_metric(config, data) | _choose_start(config, device)
+    config, keys = with_values(given, values), frozenset(open_keys(given))
     training, per_epoch = config.training, len(data.plan_epoch())
     if training.guided_alignment or training.init_embeddings == "translations":
         _ = data.translation_table  # before the time left is measured
@@ -368,8 +358,10 @@ def choose_length(
         if training.budget is not None:  # a session compiles again
             left = ends_at - now - (measured_at - began_at if compiles else 0.0)
             passes = most_passes(len(data.store.lengths), continues=config.continues)
-            updates, end = _choose_end(training, passes, per_epoch, timing, left)
-            settings |= end
+            end = _choose_end(training, passes, per_epoch, timing, left)
+            if updates is None or end < updates:
+                values["training.max_updates"] = end
+            updates = end
     expected = updates
     if expected is None:
         assert timing is not None, "the end is not given"
@@ -378,33 +370,29 @@ def choose_length(
         limits = expect_end(per_epoch * tokens, parameters, device.type, continues=config.continues)
         expected = math.ceil(min(limits.tokens / tokens, limits.seconds / timing.update))
         if config.continues and {"training.max_updates", "training.schedule"} <= keys:
-            updates, reason = expected, f"{CONTINUED_PASSES} passes over the corpus, or an hour"
-            settings["training.max_updates"] = Setting(updates, reason)
+            updates = values["training.max_updates"] = expected
     if training.init_from is None:
         warn_of_weakness(len(data.store.lengths), expected / per_epoch)
-    if "training.guided_alignment" in settings and training.is_open("guided_alignment_updates"):
-        half = Setting(max(1, expected // 2), "half of the expected updates")
-        settings["training.guided_alignment_updates"] = half
-    schedule = _choose_schedule(with_settings(given, settings), updates, expected)
-    settings |= _of_keys(schedule, keys - settings.keys())
+    if "training.guided_alignment" in values and training.is_open("guided_alignment_updates"):
+        values["training.guided_alignment_updates"] = max(1, expected // 2)
+    schedule = _choose_schedule(config, updates, expected)
+    values = {key: value for key, value in schedule.items() if key in keys} | values
     if timing is not None and (training.budget is not None or training.is_open("validate_every")):
         every, count = _plan_validations(training, updates, expected, timing)
-        reason = f"{_VALIDATION_SHARE:.0%} of the time at most"
-        extent = {"validate_every": every, "validation_pairs": count}
-        chosen = {f"training.{key}": Setting(value, reason) for key, value in extent.items()}
-        settings |= _of_keys(chosen, keys)
+        extent = {"training.validate_every": every, "training.validation_pairs": count}
+        values |= {key: value for key, value in extent.items() if key in keys}
         if updates is None:
             expected = max(expected, ((training.patience or 0) + 1) * every)
         seconds = timing.update + count * timing.new / every
         last = expected * seconds + timing.after(training, count)
-        _log_length(with_settings(given, settings).training, expected, every * timing.update, last)
-    values, rest = with_settings(given, settings).flat(), keys - settings.keys() - {_BATCH_TOKENS}
-    return settings | {key: Setting(values[key], "the default") for key in rest}
+        _log_length(with_values(given, values).training, expected, every * timing.update, last)
+    resolved = with_values(given, values).flat()
+    return {key: resolved[key] for key in (keys | values.keys()) - {_BATCH_TOKENS}}
 
 
 def _choose_end(
     training: TrainingConfig, passes: int, per_epoch: int, timing: Timing, left: float
-) -> tuple[int, Settings]:
+) -> int:
     """Choose the last update for the time left of a budget, after at most some passes.
 
     An epoch has `per_epoch` updates. The end of the config stays where it comes first. Logs which
@@ -413,25 +401,29 @@ def _choose_end(
     most, useful = most_updates(training, per_epoch), passes * per_epoch
     if training.schedule in {"linear", "cosine"} and training.decay_updates is not None:
         most = min(training.decay_updates, most or training.decay_updates)
-    updates, after = _updates_in(training, timing, left)
+    updates, after = max(int(left / timing.update), 0), 0.0
+    for _ in range(3):  # the validations depend on the updates, and the other way round
+        every, count = _plan_validations(training, updates, updates, timing)
+        after = timing.after(training, count)
+        updates = max(int((left - after) / (timing.update + count * timing.new / every)), 0)
     if most is not None:
         keys = [key for key in ("max_updates", "decay_updates") if getattr(training, key) == most]
         key = next(iter(keys), "max_epochs")
         end, budget = f"`training.{key}: {getattr(training, key)}`", f"budget {training.budget}"
         if most * _CERTAIN <= updates:
             _logger.info("%s ends the training, before its %s", end, budget)
-            return most, {}
+            return most
         text = "%s ends the training, after %s updates instead of the %s of %s"
         _logger.info(text, budget, f"{updates:,}", f"{most:,}", end)
     spent = (training.budget_seconds or 0.0) - left
     reason = f"preparation took {spent:.0f} s, an update takes {timing.update:.2g} s, and the end "
     reason += f"(validation, choice of the search, export, calibration) takes {after:.0f} s"
     _require_updates(training, updates, reason)
-    reason = f"as many as fit into {training.budget}"
     if most is None and useful < updates:
-        updates, reason = useful, f"{passes} passes over the corpus"
-        _logger.info("%s end the training, before its budget %s", reason, training.budget)
-    return updates, {"training.max_updates": Setting(updates, reason)}
+        text = "%s passes over the corpus end the training, before its budget %s"
+        _logger.info(text, passes, training.budget)
+        return useful
+    return updates
 
 
 def expect_updates(training: TrainingConfig, forecast: Forecast, corpus: CorpusStatistics) -> float:
@@ -446,16 +438,6 @@ def expect_updates(training: TrainingConfig, forecast: Forecast, corpus: CorpusS
     left = training.budget_seconds - _START - corpus.pairs / _PREPARED_PAIRS
     left -= corpus.cleaning_seconds
     return min(forecast.updates, max(_EXPECTED_SHARE * left / seconds, 0.0))
-
-
-def _updates_in(training: TrainingConfig, timing: Timing, left: float) -> tuple[int, float]:
-    """Return how many updates fit into the time left, and the seconds of the work after them."""
-    updates, after = max(int(left / timing.update), 0), 0.0
-    for _ in range(3):  # the validations depend on the updates, and the other way round
-        every, count = _plan_validations(training, updates, updates, timing)
-        after = timing.after(training, count)
-        updates = max(int((left - after) / (timing.update + count * timing.new / every)), 0)
-    return updates, after
 
 
 def _plan_validations(
@@ -483,39 +465,36 @@ def _plan_validations(
     return every, count
 
 
-def _choose_metric(config: Config, data: TrainingData) -> Settings:
+def _choose_metric(config: Config, data: TrainingData) -> dict[str, Any]:
     """Choose the metric that ranks checkpoints: BLEU, unless it cannot for these references."""
-    key, metric, reason = "training.best_metric", "bleu", "the usual metric"
+    key, metric = "training.best_metric", "bleu"
     language = config.data.direction_of(config.data.valid).target
     sample = [pair.target for pair in data.valid[:: len(data.valid) // _MOST_REFERENCES + 1]]
     tokenizer = config.evaluation.bleu_tokenizer
     if problem := why_unable_to_rank(sample, target_language=language, tokenizer=tokenizer):
         letters = sum(len("".join(text.split())) for text in sample) / len(sample)
-        metric, reason = "chrf" if letters >= _FEWEST_LETTERS else "loss", problem
+        metric = "chrf" if letters >= _FEWEST_LETTERS else "loss"
     if not config.training.is_open("best_metric"):
         if config.training.best_metric == "bleu" != metric:
             text = "warning: `%s: bleu` cannot rank checkpoints, `%s` can: %s"
-            _logger.warning(text, key, metric, reason)
+            _logger.warning(text, key, metric, problem)
         return {}
     if metric != "bleu":
-        _logger.info("validation: `%s: %s`, because %s", key, metric, reason)
-    return {key: Setting(metric, reason)}
+        _logger.info("validation: `%s: %s`, because %s", key, metric, problem)
+    return {key: metric}
 
 
-def _choose_start(config: Config, device: torch.device) -> Settings:
-    """Choose what helps in the first updates of a new model."""
-    training, reason = config.training, "words are translated sooner"
+def _choose_start(config: Config, device: torch.device) -> dict[str, Any]:
+    """Choose what helps in the first updates of a new model: words are translated sooner."""
+    training = config.training
     if not training.is_open("schedule") or training.init_from is not None:
         return {}
-    settings = {
-        "init_embeddings": Setting("translations", reason),
-        "init_sublayers": Setting("zero", "words come before their context"),
-    }
+    values: dict[str, Any] = {"init_embeddings": "translations", "init_sublayers": "zero"}
     # Measured on CPUs alone; a compiled model cannot have it.
     excludes_it = training.r_drop > 0 or "on" in {training.compile, training.recompute}
     if device.type == "cpu" and not excludes_it:
-        settings["guided_alignment"] = Setting(GUIDED_ALIGNMENT, reason)
-    return {f"training.{key}": settings[key] for key in settings if training.is_open(key)}
+        values["guided_alignment"] = GUIDED_ALIGNMENT
+    return {f"training.{key}": value for key, value in values.items() if training.is_open(key)}
 
 
 def _require_updates(training: TrainingConfig, updates: float, reason: str) -> None:
@@ -527,29 +506,27 @@ def _require_updates(training: TrainingConfig, updates: float, reason: str) -> N
         )
 
 
-def _choose_schedule(config: Config, updates: int | None, expected: int) -> Settings:
+def _choose_schedule(config: Config, updates: int | None, expected: int) -> dict[str, Any]:
     """Choose warm-up and schedule for a last update, or for those that are expected."""
-    training, width = config.training, config.model.d_model
-    most = choose_warmup(updates or max(expected, 10 * _LEAST_WARMUP), width)
-    settings = {
-        "training.warmup_updates": Setting(most, f"a tenth, at most {most_warmup(width):,}")
-    }
-    warmup = most if training.is_open("warmup_updates") else training.warmup_updates or 0
+    training = config.training
+    warmup = choose_warmup(updates or max(expected, 10 * _LEAST_WARMUP), config.model.d_model)
+    values: dict[str, Any] = {"training.warmup_updates": warmup}
+    if not training.is_open("warmup_updates"):
+        warmup = training.warmup_updates
     has_schedule = not training.is_open("schedule")
     if updates is None or warmup >= updates:
-        settings["training.schedule"] = Setting("inverse_sqrt", "the end is not known")
+        values["training.schedule"] = "inverse_sqrt"
         if not has_schedule and training.precision != "pure_bf16":
-            reason = "a rate that does not fall to 0 needs a mean"
-            settings["training.ema_decay"] = Setting(0.999, reason)
+            values["training.ema_decay"] = 0.999  # a rate that does not fall to 0 needs a mean
     elif not has_schedule or training.schedule in {"linear", "cosine"}:
-        settings |= {
-            "training.schedule": Setting("linear", "it gave the best scores"),
-            "training.decay_updates": Setting(updates, "the last update"),
-            "training.max_updates": Setting(updates, "the rate is 0 then"),
-            "training.patience": Setting(None, "the rate falls to the end"),
-            "training.average": Setting("off", "the last checkpoints are the best"),
+        values |= {
+            "training.schedule": "linear",  # it gave the best scores
+            "training.decay_updates": updates,
+            "training.max_updates": updates,
+            "training.patience": None,
+            "training.average": "off",  # the last checkpoints are the best
         }
-    return settings
+    return values
 
 
 def describe_settings(config: Config, settings: Settings) -> Iterator[str]:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 
 from mt import __version__
 from mt.config import Config, TrainingConfig
-from mt.config.decoding import NO_REPAIR
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
@@ -40,6 +39,8 @@ from mt.runs import (
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
     CorpusRecord,
+    Provenance,
+    read_description,
 )
 from mt.training.checkpoint import Checkpoints
 
@@ -65,18 +66,9 @@ CHANGEABLE = (
     *("decoding.search", "decoding.beam", "decoding.ensemble", "decoding.adapter"),
     *("decoding.length_normalization", "decoding.length_penalty"),
     *("decoding.temperature", "decoding.top_k", "decoding.top_p", "decoding.seed"),
-    *("decoding.mbr", *(f"decoding.{key}" for key in NO_REPAIR)),
+    *("decoding.mbr", "decoding.repair"),
     *("decoding.batch_size", "decoding.engine", "decoding.quantization", "decoding.precision"),
 )
-
-
-@dataclass(frozen=True)
-class _Final:
-    """The part of model.json that depends on the end of the run."""
-
-    ends: dict[str, int | None]
-    weights: str
-    score: str
 
 
 class RunFolder:
@@ -191,28 +183,24 @@ class RunFolder:
         """
         stored = load_config(self.config)
         values: dict[str, Any] = {}
-        run, training, last = str(self.path), config.training, stored.training.max_updates
+        run, training, old = str(self.path), config.training, stored.training
         words = ["mt", "train", run, "--run", f"{run}-2", f"--set=training.init_from={run}"]
         hint = "" if self.model.exists() else "at its end, "
         hint += f"a new run continues its training: {shlex.join(words)}"
-        decays = stored.training.schedule in {"linear", "cosine"}
-        zero, epochs = stored.training.decay_updates or 0, {None, stored.training.max_epochs}
-        is_longer = {  # a budget and a rate of 0 fix the last update
-            "budget": training.budget not in {None, stored.training.budget},
-            "max_updates": decays and not training.budget and (training.max_updates or 0) > zero,
-            "max_epochs": decays and self.model.exists() and training.max_epochs not in epochs,
-        }
-        for key in filter(is_longer.get, is_longer):
-            wish = f"--set=training.{key}={getattr(training, key)}"
+        longer = [] if training.budget in {None, old.budget} else ["budget"]
+        if old.schedule in {"linear", "cosine"}:  # the rate is 0 at the last update
+            if not training.budget and (training.max_updates or 0) > (old.decay_updates or 0):
+                longer.append("max_updates")
+            if self.model.exists() and training.max_epochs not in {None, old.max_epochs}:
+                longer.append("max_epochs")
+        if longer:
+            wish = f"--set=training.{longer[0]}={getattr(training, longer[0])}"
             raise RunError(f"{self.path}: this run cannot become longer; {hint} {wish}")
-        if training.budget is not None and training.budget == stored.training.budget:
-            given = None if training.is_open("max_updates") else training.max_updates or math.inf
-            if last is not None and given is not None and given > last:
-                values["training.max_updates"] = last  # a budget has chosen it
-                _logger.info(
-                    "%s: `training.budget: %s` ends this run after update %s; %s",
-                    *(self.path, training.budget, f"{last:,}", hint),
-                )
+        last, end = old.max_updates or math.inf, training.max_updates or math.inf
+        if training.budget is not None and not training.is_open("max_updates") and end > last:
+            values["training.max_updates"] = last  # the budget has chosen it
+            text = "%s: `training.budget: %s` ends this run after update %s; %s"
+            _logger.info(text, self.path, training.budget, f"{last:,}", hint)
         for key in set(open_keys(config)) - set(open_keys(stored)):
             section, name = key.split(".")
             values[key] = getattr(getattr(stored, section), name)
@@ -244,20 +232,16 @@ class RunFolder:
         return resumed
 
     def final_score(self, training: TrainingConfig) -> str | None:
-        """Return the validation score of a run that has ended as set; None before that.
-
-        A missing or damaged final model does not count: the checkpoints give it again.
-        """
+        """Return the score of a run that has ended as set; None before, or if its model is lost."""
         if not self.model.exists():
             return None
         try:
-            described = read_json(self.model, _Final)
+            end, described = read_json(self.model, Provenance), read_description(self.model)
         except RunError as error:
             raise RunError(f"{error}; delete it to write it again") from None
-        if described.ends != ends_of(training) or not self.weights.exists():
+        if end.ends != ends_of(training) or not self.weights.exists():
             return None
-        intact = hash_file(self.weights) == described.weights
-        return described.score if intact else None
+        return end.score if hash_file(self.weights) == described.weights else None
 
 
 def ends_of(training: TrainingConfig) -> dict[str, int | None]:

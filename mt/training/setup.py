@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.decoding.engine import length_limit
-from mt.errors import RunError, UserError, install_hint
+from mt.errors import RunError
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
@@ -64,14 +63,6 @@ def batch_tokens(training: TrainingConfig, longest: int, device: torch.device) -
     if not training.is_open("max_tokens_per_batch"):
         return tokens
     return max(_CUDA_BATCH_TOKENS if device.type == "cuda" else tokens, longest)
-
-
-def require_tensorboard(training: TrainingConfig) -> None:
-    """Raise UserError, with the command that installs it, if tensorboard is needed and missing."""
-    if training.tensorboard == "on" and find_spec("tensorboard") is None:
-        raise UserError(
-            f"`training.tensorboard: on` needs tensorboard: {install_hint('tensorboard')}"
-        )
 
 
 def agree_on_config(world: World, keys: Mapping[str, object]) -> None:

@@ -14,16 +14,9 @@ MOST_SKIPPED_IN_A_ROW = 25
 WINDOW = 50
 """Number of updates in the mean loss; sentences of one length can be 0.5 nats from the mean."""
 _FIRST = 8
-"""Number of updates whose highest loss stands for the mean until there is one.
-
-In a mixture that adds a language, the first update alone may be one of known pairs.
-"""
+"""Number of updates whose highest loss stands for the mean: the first may be of known pairs."""
 MARGIN = 1.5
-"""Nats above the lowest mean at which a run has diverged: 4.5 times the best perplexity.
-
-A healthy run stays within some tenths of its lowest mean. A run whose optimizer has destroyed the
-model rises to about the unigram entropy of the tokens, or above, and stays there.
-"""
+"""Nats above the lowest mean at which a run has diverged; healthy runs stay within some tenths."""
 
 
 @dataclass

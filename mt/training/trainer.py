@@ -6,10 +6,12 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from mt.config import Config
-from mt.errors import DivergedError
+from mt.config.loading import with_values
+from mt.errors import DivergedError, UserError, install_hint
 from mt.evaluation.scores import choose_tokenizer
 from mt.model.device import keep_freed_memory
 from mt.training.automatic import measure_corpora
@@ -28,7 +30,6 @@ from mt.training.setup import (
     agree_on_folder,
     begin_or_resume,
     open_progress,
-    require_tensorboard,
     resolve_for_device,
 )
 from mt.training.state import Ranked, TrainState, describe_divergence
@@ -51,7 +52,9 @@ def train(config: Config, run: Path, *, began_at: float | None = None) -> str:
     began_at = time.perf_counter() if began_at is None else began_at
     with connect_ranks(config.training.device) as world:
         agree_on_config(world, config.flat())
-        require_tensorboard(config.training)
+        if config.training.tensorboard == "on" and find_spec("tensorboard") is None:
+            hint = install_hint("tensorboard")
+            raise UserError(f"`training.tensorboard: on` needs tensorboard: {hint}")
         language = config.data.direction_of(config.data.valid).target
         choose_tokenizer(language, config.evaluation.bleu_tokenizer)
         with open_run(run) if world.is_main else nullcontext(RunFolder(run)) as folder:
@@ -106,7 +109,7 @@ def resolve_run(
         return sized, data, None
     ends_at = began_at + (config.training.budget_seconds or 0.0)
     length = choose_length(sized, data, world.device, measure, ends_at=ends_at)
-    resolved = with_settings(sized, length)
+    resolved = with_values(sized, length)
     folder.write_config(resolved)
     return resolved, data, None
 

@@ -3,9 +3,8 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -14,7 +13,6 @@ import torch
 
 from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
-from mt.config.decoding import NO_REPAIR
 from mt.config.training import Metric
 from mt.data.batches import Batch, Lengths, collate, micro_batches
 from mt.data.pairs import SentencePair, spread
@@ -76,7 +74,7 @@ class Validator:
             data,
             config.decoding.changed(
                 search="greedy",
-                **NO_REPAIR,  # an early model repeats itself often
+                repair="off",  # an early model repeats itself often
                 mbr=None,
                 **config.split_tags("valid"),
                 max_length_extra=validation_length(data.valid_lengths, config.decoding),
@@ -123,19 +121,11 @@ class Validator:
         finally:
             learner.model.train()
 
-        def score(texts: Sequence[str], references: Sequence[str]) -> Evaluation:
-            tokenizer = self.bleu_tokenizer
-            return evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
-
-        texts = [translation.text for translation in translations]
-        evaluation = score(texts, [pair.target for pair in pairs])
+        texts, references = [line.text for line in translations], [pair.target for pair in pairs]
+        tokenizer = self.bleu_tokenizer
+        evaluation = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
         evaluation = replace(evaluation, label=self.label(len(pairs)))
-        statistics = translation_statistics(
-            pairs,
-            translations,
-            target_language=language,
-            bleu=lambda texts, references: score(texts, references).bleu.value,
-        )
+        statistics = translation_statistics(pairs, translations, target_language=language)
         sample = sample_lines(translation=texts[typical_pair(pairs)])
         return Validation(mean_loss(losses), evaluation, statistics, sample, tuple(texts), losses)
 
@@ -288,8 +278,6 @@ class Validation:
         }
 
 
-LENGTH_GROUPS = 4
-MIN_GROUP_SIZE = 20
 _LENGTH_RATIOS = (0.8, 1.25)
 _FAULTY_SHARE = 0.1
 _MORE_SAME_BEGINNINGS = 0.25
@@ -309,8 +297,6 @@ class TranslationStatistics:
     """Share of the most frequent first word; first character in languages without spaces."""
     same_beginning_of_references: float
     """The same share among the references."""
-    bleu_by_length: tuple[float, ...]
-    """BLEU of quarters of the pairs, shortest sources first; empty if there are few pairs."""
 
     def faults(self) -> Iterator[str]:
         """Yield the statistics that a good model does not have, in words."""
@@ -326,13 +312,9 @@ class TranslationStatistics:
 
 
 def translation_statistics(
-    pairs: Sequence[SentencePair],
-    translations: Sequence[Translation],
-    *,
-    target_language: str,
-    bleu: Callable[[Sequence[str], Sequence[str]], float],
+    pairs: Sequence[SentencePair], translations: Sequence[Translation], *, target_language: str
 ) -> TranslationStatistics:
-    """Return the statistics of translations; `bleu` scores texts against references."""
+    """Return the statistics of the translations of pairs."""
     texts = [translation.text for translation in translations]
     references = [pair.target for pair in pairs]
     unspaced, copied, repeated = written_without_spaces(target_language), 0, 0
@@ -344,20 +326,12 @@ def translation_statistics(
             repeats_itself(part.hypothesis.ids, part.source[:-1], finished=part.hypothesis.finished)
             for part in parts
         )
-    scores = []
-    if len(pairs) >= LENGTH_GROUPS * MIN_GROUP_SIZE:
-        order = sorted(range(len(pairs)), key=lambda index: len(pairs[index].source))
-        edges = [len(pairs) * group // LENGTH_GROUPS for group in range(LENGTH_GROUPS + 1)]
-        for start, end in pairwise(edges):
-            group = order[start:end]
-            scores.append(bleu([texts[i] for i in group], [references[i] for i in group]))
     return TranslationStatistics(
         length_ratio=sum(map(len, texts)) / max(1, sum(map(len, references))),
         copied=copied / max(1, len(texts)),
         repeated=repeated / max(1, len(texts)),
         same_beginning=_same_beginning(texts, unspaced=unspaced),
         same_beginning_of_references=_same_beginning(references, unspaced=unspaced),
-        bleu_by_length=tuple(scores),
     )
 
 

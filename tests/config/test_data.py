@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from mt.config import DataConfig
 from mt.config.data import (
     Direction,
@@ -47,18 +45,8 @@ def test_corpora_are_grouped_by_direction_and_tag() -> None:
         "`<2de>` (en to de and nl to de)",
         "`<2fr>` (en to fr)",
     ]
-
-
-@pytest.mark.parametrize(
-    ("tag", "direction"), [("<2fr>", TO_FR), ("<2de>", TO_DE), ("<no>", TO_DE), (None, TO_DE)]
-)
-def test_tag_of_a_single_direction_chooses_it(tag: str | None, direction: Direction) -> None:
-    several = data(
-        a={"tag": "<2de>"},
-        b={"tag": "<2fr>", "target_language": "fr"},
-        d={"tag": "<2de>", "source_language": "nl"},
-    )
-    assert chosen_direction(several, tag) == direction
+    chosen = [chosen_direction(several, tag) for tag in ("<2fr>", "<2de>", "<no>", None)]
+    assert chosen == [TO_FR, TO_DE, TO_DE, TO_DE]
 
 
 def test_both_tags_choose_a_direction_of_the_corpora_or_name_one() -> None:

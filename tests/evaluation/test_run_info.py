@@ -57,24 +57,16 @@ def test_finished_run_is_described(finished_run: Path, tiny_corpus: Path) -> Non
 def test_scores_have_overrides_and_are_current_for_their_weights(run: Path) -> None:
     evaluated(run, "a")
     evaluated(run, "b", decoding={"search": "greedy", "beam": 2}, weights="5a")
-    assert read_info(run)["scores"] == {
-        "a": {
-            "sentences": 5,
-            "search": "beam 2",
-            "BLEU": "31.50 (nrefs:1|tok:13a)",
-            "chrF2": "55.25 (nrefs:1|nc:6)",
-            "overrides": [],
-            "current": True,
-        },
-        "b": {
-            "sentences": 5,
-            "search": "greedy",
-            "BLEU": "31.50 (nrefs:1|tok:13a)",
-            "chrF2": "55.25 (nrefs:1|nc:6)",
-            "overrides": ["search=greedy"],
-            "current": False,
-        },
+    own: dict[str, object] = {
+        "sentences": 5,
+        "search": "beam 2",
+        "BLEU": "31.50 (nrefs:1|tok:13a)",
+        "chrF2": "55.25 (nrefs:1|nc:6)",
+        "overrides": [],
+        "current": True,
     }
+    changed = {"search": "greedy", "overrides": ["search=greedy"], "current": False}
+    assert read_info(run)["scores"] == {"a": own, "b": {**own, **changed}}
 
 
 def test_unfinished_run_is_described(run: Path) -> None:

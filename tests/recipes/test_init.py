@@ -10,7 +10,7 @@ import pytest
 
 from mt.config import Config, TokenizerConfig, TrainingConfig
 from mt.config.data import MixtureSource, TextSource, TsvSource
-from mt.config.loading import dump_config, load_config
+from mt.config.loading import dump_config, load_config, with_values
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.export.marian import why_not_marian
@@ -174,7 +174,7 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("mt.training.resolve.measure_validation", lambda *_: (0.01, 0.01))
     ends_at = config.training.budget_seconds or 0.0
     length = choose_length(sized, corpus, CPU, lambda *_: SPEED, ends_at=ends_at)
-    return dump_config(with_settings(sized, length))
+    return dump_config(with_values(sized, length))
 
 
 @pytest.mark.parametrize(("size", "width"), WIDTHS.items())

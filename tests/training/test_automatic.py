@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from mt.config import Config, ModelConfig, TrainingConfig
+from mt.config.loading import with_values
 from mt.data.pairs import SentencePair
 from mt.errors import UserError
 from mt.model.transformer import Transformer
@@ -106,7 +107,6 @@ class Choice:
     """Config of each measurement before the corpus is encoded."""
     last: Config
     """Config of the last measurement."""
-    reasons: Mapping[str, str]
 
     @property
     def tokens_per_parameter(self) -> float:
@@ -157,14 +157,13 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         )
         ends_at = sized.training.budget_seconds or 0.0
         length = choose_length(sized, corpus, where, measure, ends_at=ends_at)
-        config = with_settings(sized, length)
+        config = with_values(sized, length)
         updates = config.training.max_updates or 20 * config.training.validate_every
         compiled = config.changed(
             training=config.training.changed(compile=measured[-1].training.compile)
         )
         seconds = updates * device.update_seconds(compiled)
     tokens = float(updates * size)
-    reasons = {key: setting.reason for key, setting in {**sizes, **length}.items()}
     return Choice(
         config,
         count_parameters(config.model, vocabulary),
@@ -176,7 +175,6 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         1 - device.computing_seconds(compiled) / device.update_seconds(compiled),
         before,
         measured[-1],
-        reasons,
     )
 
 

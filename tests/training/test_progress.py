@@ -10,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mt.training import progress as module
-from mt.training import setup
+from mt.training import trainer
 from mt.training.progress import Progress, TensorBoard, append_event
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
@@ -127,7 +127,7 @@ def test_tensorboard_shows_the_journal_and_each_update_once(tmp_path: Path) -> N
 def test_missing_tensorboard_is_an_error_before_any_work(
     tiny_recipe: Path, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "find_spec", lambda name: None)
+    monkeypatch.setattr(trainer, "find_spec", lambda name: None)
     run = tmp_path / "run"
     arguments = ["train", tiny_recipe, "--run", run]
     status, out, err = program(*arguments, "--set", "training.tensorboard=on")

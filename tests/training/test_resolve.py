@@ -8,15 +8,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from mt.config import Config, TrainingConfig
-from mt.config.loading import dump_config, load_config, open_keys
+from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.training import resolve, trainer
-from mt.training.automatic import COVERAGES, CorpusStatistics, measure_corpora
+from mt.training.automatic import COVERAGES, measure_corpora
 from mt.training.data import ReadCorpora, prepare, read_corpora
 from mt.training.resolve import choose_length, choose_settings, with_settings
 from mt.training.run_folder import RunFolder
@@ -133,8 +132,10 @@ def test_vocabularies_are_joint_if_the_letters_are_shared(
 ) -> None:
     alphabet = "abcdefghijklmnopqrstuvwxyz"  # in some lines of every corpus
     write(tmp_path, [source] * 60 + [alphabet], [target] * 60 + [alphabet])
-    assert sized(config(tmp_path)).tokenizer.vocabulary == layout
     built = config(tmp_path)
+    tied = {"joint": "all", "separate": "decoder"}[layout]
+    assert sized(built).tokenizer.vocabulary == layout
+    assert sized(built).model.tie_embeddings == tied
     shown = sized(built.changed(data=built.data.changed(terms=0.3)))
     assert shown.tokenizer.vocabulary == "joint"
 
@@ -181,57 +182,6 @@ def test_text_without_spaces_is_cut_by_bpe(
     write(tmp_path, ENGLISH, GERMAN)
     data = config(tmp_path).data.changed(source_language=source, target_language=target)
     assert sized(Config(data=data)).tokenizer.algorithm == algorithm
-
-
-@pytest.mark.parametrize(
-    ("pairs", "letters", "tokens", "seconds", "same_script"),
-    [
-        (1_000, 20, 500.0, 120.0, True),
-        (26_000, 30, 1_000.0, 600.0, False),
-        (150_000, 100, 3_000.0, 3_600.0, True),
-        (5_000_000, 120, 200_000.0, 40_000.0, False),
-    ],
-)
-def test_more_time_never_makes_a_smaller_model_or_update(
-    pairs: int, letters: int, tokens: float, seconds: float, same_script: bool
-) -> None:
-    lengths = np.full((8, 2), 2 + letters // 4, np.int32)
-    characters = Counter("abc"), Counter("abc" if same_script else "零一二")
-    facts = CorpusStatistics(pairs, (pairs * letters,) * 2, characters, lengths)
-    chosen = []
-    for times in (1, 2, 20):
-        given = config(Path(), training={"budget": f"{times * seconds:.0f}s"})
-        settings, _ = choose_settings(given, facts, CPU, lambda *_: tokens)
-        applied = with_settings(given, settings)  # raises for settings that contradict each other
-        layout = "joint" if same_script else "separate"
-        assert applied.tokenizer.vocabulary == layout
-        assert applied.model.tie_embeddings == ("all" if same_script else "decoder")
-        assert applied.model.residual == "post"
-        ruled = set(GIVEN) - {"model.decoder_start"}  # that one follows an initial run alone
-        assert not ({*open_keys(given)} & ruled) - settings.keys() - LENGTH
-        chosen.append((applied.model.d_model, applied.training.target_tokens_per_update))
-    assert chosen == sorted(chosen)
-    assert [size for _, size in chosen] == sorted(size for _, size in chosen)
-
-
-LENGTH = {
-    "training.max_updates",
-    "training.patience",
-    "training.schedule",
-    "training.warmup_updates",
-    "training.decay_updates",
-    "training.ema_decay",
-    "training.validate_every",
-    "training.validation_pairs",
-    "training.average",
-    "training.best_metric",
-    "training.init_embeddings",
-    "training.init_sublayers",
-    "training.guided_alignment",
-    "training.guided_alignment_updates",
-    "model.residual",
-}
-"""Keys that are chosen with the number of updates, or not at all."""
 
 
 @pytest.fixture
@@ -281,7 +231,7 @@ def length_of(
     data = prepare(config, RunFolder(Path(tempfile.mkdtemp(dir=folder))))
     ends_at = time.perf_counter() - spent + (config.training.budget_seconds or 0.0)
     length = choose_length(config, data, CPU, lambda *_: 1200.0, ends_at=ends_at)
-    return with_settings(config, length).training
+    return with_values(config, length).training
 
 
 @pytest.mark.parametrize(
@@ -485,7 +435,7 @@ def test_metric_that_ranks_is_one_that_can(
     made = sized(made)
     data = prepare(made, RunFolder(tmp_path / "run"))
     length = choose_length(made, data, CPU, a_thousand_tokens)
-    assert with_settings(made, length).training.best_metric == metric
+    assert with_values(made, length).training.best_metric == metric
     if given == "bleu":
         text = (
             "warning: `training.best_metric: bleu` cannot rank checkpoints, `chrf` can: only 0 of"
@@ -522,7 +472,7 @@ def test_each_session_on_cuda_chooses_the_size_of_its_batches(
     length = choose_length(
         open_config, prepare(open_config, folder), cuda, a_thousand_tokens, ends_at=ends_at
     )
-    chosen = with_settings(open_config, length)
+    chosen = with_values(open_config, length)
     assert open_keys(chosen) == ["training.max_tokens_per_batch"]
     folder.config.write_text(dump_config(chosen), encoding="utf-8")
     folder.model.touch()

@@ -36,7 +36,6 @@ def statistics(rows: Sequence[tuple[str, str, str]], language: str = "de") -> Tr
         [SentencePair(source, reference) for source, reference, _ in rows],
         [translation(text) for _, _, text in rows],
         target_language=language,
-        bleu=lambda texts, references: float(len(texts) + len(references[0])),
     )
 
 
@@ -52,7 +51,6 @@ def test_lengths_copies_and_beginnings_are_counted() -> None:
     assert found.length_ratio == pytest.approx((8 + 6 + 6 + 2) / (8 + 6 + 10 + 5))
     assert found.copied == 1 / 4
     assert (found.same_beginning, found.same_beginning_of_references) == (1 / 4, 1 / 4)
-    assert found.bleu_by_length == ()
     rows = [("a", "我是", "他来"), ("b", "你是", "他在"), ("c", "我来", " "), ("d", "他", "")]
     assert statistics(rows, "zh").same_beginning == 2 / 4
     assert statistics(rows, "zh").same_beginning_of_references == 2 / 4
@@ -65,17 +63,8 @@ def test_loops_are_counted() -> None:
         [SentencePair("x", "y")] * 4,
         [looping, translation("a"), translation("a"), Translation(4, "", "", "empty", 0.0)],
         target_language="de",
-        bleu=lambda _texts, _references: 0.0,
     )
     assert found.repeated == 1 / 4
-
-
-def test_bleu_by_length_is_that_of_quarters_sorted_by_source_length() -> None:
-    rows = [("s" * (1 + (7 * n) % 100), "r" * (1 + (7 * n) % 100), "t") for n in range(100)]
-    # The stand-in for BLEU is the size of a group plus the length of its first reference.
-    found = statistics(rows)
-    assert found.bleu_by_length == (25 + 1, 25 + 26, 25 + 51, 25 + 76)
-    assert statistics(rows[:79]).bleu_by_length == ()
 
 
 def test_subset_is_spread_over_the_split_and_sample_is_of_median_length() -> None:
@@ -127,6 +116,6 @@ def test_warnings_of_a_validation(
     loss: float, bleu: float, chrf: float, copied: float, sentences: int, kinds: list[str]
 ) -> None:
     scores = Score("BLEU", bleu, ""), Score("chrF", chrf, "")
-    found = TranslationStatistics(1.0, copied, 0.0, 0.1, 0.1, ())
+    found = TranslationStatistics(1.0, copied, 0.0, 0.1, 0.1)
     validation = Validation(loss, Evaluation(*scores, sentences, "de"), found, "")
     assert [kind for kind, _ in validation_warnings(validation, EXAMPLES)] == kinds
