@@ -23,7 +23,7 @@ import torch
 from tqdm import tqdm
 
 from bench.cost import measure_peak_memory
-from mt.config.decoding import NO_REPAIR, PYTORCH_ONLY
+from mt.config.decoding import PYTORCH_ONLY
 from mt.config.loading import load_config, require_section
 from mt.data.splits import open_split
 from mt.decoding.ctranslate2_engine import count_cores, describe_unsupported
@@ -81,7 +81,7 @@ def measure_decoding(
     lines = [pair.source for pair in open_split(data, split).pairs()]
     speeds = []
     for search, size in tqdm([*product(("greedy", "beam"), batch_sizes)], "decoding", disable=None):
-        settings = {"search": search, "batch_size": size, **NO_REPAIR}
+        settings = {"search": search, "batch_size": size, "repair": "off"}
         translator.decoding = translator.decoding.changed(**settings)
         beam = translator.decoding.beam if search == "beam" else 1
         speeds.append(SearchSpeed(search, beam, size, *time_lines(translator, lines)))
@@ -169,8 +169,8 @@ def time_translation(
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: count_cores()])
-    repair = [f"decoding.{key}={value}" for key, value in NO_REPAIR.items()]
-    translator = Translator.load(run, overrides=[*overrides, *repair], device=device)
+    overrides = [*overrides, "decoding.repair=off"]
+    translator = Translator.load(run, overrides=overrides, device=device)
     load_seconds = time.monotonic() - started_at
     data = load_config(run / CONFIG_FILE).data
     split = next(iter(data.tests), "valid")
