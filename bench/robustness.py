@@ -18,14 +18,10 @@ from random import Random
 
 from tqdm import tqdm
 
-from mt.data.augmentation import (
-    copied_text,
-    with_copied_text,
-    with_typos,
-    without_final_mark,
-)
+from mt.data.augmentation import copied_text, with_typos, without_final_mark
 from mt.data.splits import open_split
 from mt.errors import run_reporting_errors
+from mt.evaluation.checks import TextChecks
 from mt.evaluation.evaluate import EvaluationJob, load_for_split, read_evaluation_set
 from mt.evaluation.forms import is_tokenized
 from mt.evaluation.scores import Evaluation, evaluate
@@ -111,7 +107,11 @@ def make_variants(
     long = join_lines(sources, source_language)
     variants.append(SourceVariant("long input", long, [join(lines) for lines in references], join))
     added = [copied_text(Random(f"{SEED} {n}")) for n in range(1, len(sources) + 1)]
-    noisy, *right = [list(map(with_copied_text, lines, added)) for lines in (sources, *references)]
+
+    def add(line: str, text: str) -> str:
+        return f"{text} {line}" if len(text) % 2 else f"{line} {text}"
+
+    noisy, *right = [list(map(add, lines, added)) for lines in (sources, *references)]
     return [*variants, SourceVariant("copied text", noisy, right, copied=added)]
 
 
@@ -160,7 +160,7 @@ def score_run(run: Path, *, split: str | None, device: str) -> str:
     """Translate and score a split of a run and its variants; return a table."""
     job = EvaluationJob()
     config, split, translator = load_for_split(run, split, (), device, job)
-    test_set = read_evaluation_set(config, split, job.make_checks(), None)
+    test_set = read_evaluation_set(config, split, TextChecks(job.allow), None)
     language = test_set.target_language
     variants = make_variants(
         test_set.sources.lines,

@@ -30,10 +30,10 @@ from mt.errors import (
 )
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
-from mt.evaluation.run_info import read_events, weights_sha256
+from mt.evaluation.run_info import read_events
 from mt.evaluation.scores import Score
 from mt.files import read_json
-from mt.runs import EVALUATIONS_FOLDER
+from mt.runs import EVALUATIONS_FOLDER, MODEL_FILE, read_description
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
 
@@ -176,7 +176,10 @@ def _score_split(run: Path, split: str, decoding: DecodingConfig, device: str) -
     with suppress(FileNotFoundError, RunError, KeyError, TypeError):
         record = read_json(run / EVALUATIONS_FOLDER / f"{split}.json", dict[str, Any])
         settings = decoding.model_dump(mode="json")
-        if (record["weights"], record["decoding"]) == (weights_sha256(run), settings):
+        if (record["weights"], record["decoding"]) == (
+            read_description(run / MODEL_FILE).weights,
+            settings,
+        ):
             return Score("BLEU", record["bleu"]["score"], record["bleu"]["signature"])
     return evaluate_run(run, split=split, device=device, job=EvaluationJob(allow=FORMS)).bleu
 

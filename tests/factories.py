@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -221,15 +221,6 @@ def flip_bit(path: Path, place: int = -1) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
-
-
-def train_tokenizer(
-    pairs: Callable[[], Iterator[SentencePair]], folder: Path, *, config: TokenizerConfig
-) -> Tokenizer:
-    """Train the vocabularies on pairs, write them into `folder` and load them."""
-    text = TokenizerText()
-    text.add(list(pairs()), ("", ""))
-    return provide_tokenizer(config, folder, origin=None, text=text)
 
 
 def extend_tokenizer(

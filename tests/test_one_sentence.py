@@ -15,6 +15,7 @@ from mt.data.batches import collate, plan_updates, split_update
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.store import prepare_store
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
@@ -26,7 +27,7 @@ from mt.training.loss import label_smoothed_loss
 from mt.training.optimizer import learning_rate
 from mt.training.step import fetch_metrics, train_step
 from tests.factories import config as tiny_config
-from tests.factories import learner, train_tokenizer
+from tests.factories import learner
 
 SOURCES = ["a cat sleeps", "a dog sleeps", "a dog eats", "a cat eats a fish"]
 TARGETS = ["eine Katze schläft", "ein Hund schläft", "ein Hund frisst", "eine Katze frisst Fisch"]

@@ -135,6 +135,11 @@ def with_typos(text: str, random: Random) -> str:
     return text
 
 
+def without_final_mark(text: str) -> str:
+    """Return a text without the marks that end it; a text of marks alone is unchanged."""
+    return text.rstrip(FINAL_MARKS).rstrip() or text
+
+
 def without_diacritics(text: str) -> str:
     """Return a text with its Latin letters without marks."""
     bases = (unicodedata.normalize("NFD", character)[0] for character in text)
@@ -183,7 +188,7 @@ CHANGES: dict[str, Callable[[SentencePair, Random], SentencePair]] = {
     "upper_case": _on_both(partial(in_upper_case, language="")),
     "title_case": _on_both(lambda text: _WORD_START.sub(lambda match: match[0].upper(), text)),
     "lower_case": lambda pair, _: SentencePair(pair.source.lower(), pair.target),
-    "no_final_punctuation": _on_both(lambda text: text.rstrip(FINAL_MARKS).rstrip() or text),
+    "no_final_punctuation": _on_both(without_final_mark),
     "typos": lambda pair, random: SentencePair(with_typos(pair.source, random), pair.target),
     "no_diacritics": lambda pair, _: SentencePair(without_diacritics(pair.source), pair.target),
     "copied_text": _with_copied_text,

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -93,6 +93,15 @@ def provide_tokenizer(
             f"{settings.vocabulary}"
         )
     return tokenizer
+
+
+def train_tokenizer(
+    pairs: Callable[[], Iterator[SentencePair]], folder: Path, *, config: TokenizerConfig
+) -> Tokenizer:
+    """Train the vocabularies on pairs, write them into `folder` and load them."""
+    text = TokenizerText()
+    text.add(list(pairs()), ("", ""))
+    return provide_tokenizer(config, folder, origin=None, text=text)
 
 
 class TokenizerText:

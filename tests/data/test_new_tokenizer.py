@@ -10,8 +10,8 @@ from mt.config import Config
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
-from tests.factories import config, train_tokenizer
+from mt.data.tokenizer_training import TokenizerText, provide_tokenizer, train_tokenizer
+from tests.factories import config
 
 ALPHABETS = {"en": "abcdef", "de": "ghijkl", "fr": "mnopqr"}
 UNKNOWN = "狗"

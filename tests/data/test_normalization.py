@@ -12,8 +12,8 @@ from mt.config import TokenizerConfig
 from mt.data.normalization import normalize_source, normalize_target, split_by_form
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, copy_tokenizer, write_models
-from mt.data.tokenizer_training import extend_model, learn
-from tests.factories import LINES_OF_TEXT, train_tokenizer
+from mt.data.tokenizer_training import extend_model, learn, train_tokenizer
+from tests.factories import LINES_OF_TEXT
 
 EQUAL = {
     **{f"see{space}it": "see it" for space in "\t\x0b\x0c\x1c\x85\xa0\u1680\u2003\u2009\u2028"},

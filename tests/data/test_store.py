@@ -22,8 +22,8 @@ from mt.data.filters import Cleaning
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.store import LeftOut, Mixture, PairStore, Rows, concatenate, mix, prepare_store
 from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import DataError
-from tests.factories import train_tokenizer
 
 UNVERIFIED = Checksums("unverified", "unverified")
 PAIRS = [

@@ -8,8 +8,9 @@ import pytest
 from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import RunError
-from tests.factories import flip_bit, train_tokenizer
+from tests.factories import flip_bit
 
 PAIRS = [
     SentencePair(f"the {animal} sleeps", f"{tier} schläft")

@@ -6,9 +6,10 @@ import pytest
 from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import TAG_LAST, Tokenizer, copy_tokenizer, write_models
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import ConfigError
 from mt.special_ids import EOS
-from tests.factories import extend_tokenizer, train_tokenizer
+from tests.factories import extend_tokenizer
 
 PAIRS = [
     SentencePair(f"<bt> the {word} of <2de>", f"a {word}<bt> <s>")

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.scoring import SCORING
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
@@ -18,7 +19,7 @@ from mt.model.transformer import Transformer
 from mt.runs import best_checkpoint
 from mt.training.state import Ranked
 from mt.training.validation import Validation
-from tests.factories import flip_bit, train_tokenizer, train_with
+from tests.factories import flip_bit, train_with
 
 LINES = ["one two", "", "three four five six seven"]
 

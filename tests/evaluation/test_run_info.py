@@ -9,11 +9,12 @@ import pytest
 
 from mt.config import DataConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
 from mt.evaluation.run_info import choose_split, list_rows, read_info
 from mt.runs import read_exported
-from tests.factories import flip_bit, train_tokenizer
+from tests.factories import flip_bit
 
 
 def evaluated(run: Path, split: str, **changed: object) -> None:

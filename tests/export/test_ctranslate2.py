@@ -10,6 +10,7 @@ import torch
 from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
@@ -17,7 +18,7 @@ from mt.export.ctranslate2 import write_model
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.factories import DIGITS, train_tokenizer
+from tests.factories import DIGITS
 
 Search = Literal["greedy", "beam"]
 POSITIONS = 96

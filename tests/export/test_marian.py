@@ -24,6 +24,7 @@ from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, UserError
@@ -39,7 +40,6 @@ from tests.factories import (
     engine_translations,
     export_run,
     model_of,
-    train_tokenizer,
     unsettle,
 )
 

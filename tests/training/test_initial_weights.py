@@ -18,6 +18,7 @@ from mt.config.loading import dump_config, load_config
 from mt.data.batches import collate
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary, copy_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import ConfigError, RunError
 from mt.files import hash_file
 from mt.model.attention import EVERYWHERE
@@ -48,7 +49,6 @@ from tests.factories import (
     journal,
     learner,
     load_weights_of_run,
-    train_tokenizer,
     train_with,
     transformer,
 )
