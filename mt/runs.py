@@ -13,6 +13,7 @@ from mt.files import (
     read_json,
     read_versioned,
     require_run_file,
+    validate_values,
     write_json,
 )
 
@@ -183,6 +184,14 @@ Quantization = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines of the comparison of an export with its run: translated, and translated alike."""
+
+    sentences: int
+    identical: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
     """The contents of export.json; `weights`, `tokenizer` and `model` are SHA-256."""
 
@@ -221,7 +230,10 @@ def write_exported(folder: Path, exported: Exported) -> None:
 
 def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
-    return read_versioned(folder / EXPORT_FILE, Exported, EXPORT_FORMAT)
+    exported = read_versioned(folder / EXPORT_FILE, Exported, EXPORT_FORMAT)
+    if exported.parity:
+        validate_values(exported.parity, _Lines, folder / EXPORT_FILE)
+    return exported
 
 
 def is_export_of(folder: Path, weights: str) -> bool:

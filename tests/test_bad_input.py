@@ -419,7 +419,7 @@ def test_finished_run_is_not_trained_again(
     before = contents()
     status, out, _ = program("train", "run/config.yaml", "--run", "run")
     assert status == 0
-    assert out.startswith("run: finished already; loss ")
+    assert out.startswith("run: finished already; valid, ")
     assert contents() == before
 
 

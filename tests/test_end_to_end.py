@@ -34,14 +34,16 @@ def trained(tiny_recipe: Path, finished_run: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     assert done.stdout.decode().splitlines() == [
         f"{folder}: {description['score']}",
+        "next: translate a file, score the model, open it in a browser",
         f"  mt translate {folder} < FILE",
         f"  mt evaluate {folder} --split test",
         f"  mt serve {folder}",
+        f"  {folder}/training.png: loss, scores and learning rate",
     ]
     err = done.stderr.decode()
     assert "60 pairs to train on (0 too long and 0 with an empty side left out of 60)" in err
     assert "tokenizer: 300 tokens learnt from 120 lines" in err
-    assert "update 40 of 40: loss " in err
+    assert "update 40 of 40: valid, 7 pairs, greedy: loss " in err
     assert "\r" not in err  # no bar in a log file
     return tmp_path / "run"
 

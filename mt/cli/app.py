@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from mt import __version__
 from mt.cli.augment import distill
@@ -45,6 +46,19 @@ def mt(
         typer.echo(EXAMPLES)
 
 
+class _Command(TyperCommand):
+    """Command that refuses an option that is given twice, of which Typer would take the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments left over; raise UserError for the option."""
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for option in given:
+            takes_one = isinstance(option, TyperOption) and not (option.multiple or option.is_flag)
+            if takes_one and given.count(option) > 1:
+                raise UserError(f"{option.opts[0]} is given twice; `{ctx.command_path}` takes one")
+        return super().parse_args(ctx, args)
+
+
 PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
     "Train": (init, train, plan, average, reproduce),
     "Use": (translate, score, serve, export, import_),
@@ -57,12 +71,14 @@ for panel, commands in PANELS.items():
         if isinstance(command, typer.Typer):
             for member in command.registered_commands:
                 member.callback = member.callback and check_paths(member.callback)
+                member.cls = _Command
             app.add_typer(command, rich_help_panel=panel)
         else:
             # Typer cuts a summary that is not given explicitly.
             summary = (command.__doc__ or "").partition("\n")[0]
             name = command.__name__.rstrip("_")
-            app.command(name, short_help=summary, rich_help_panel=panel)(check_paths(command))
+            make = app.command(name, cls=_Command, short_help=summary, rich_help_panel=panel)
+            make(check_paths(command))
 
 
 def _name_settings(context: typer.Context, option: str) -> str:

@@ -14,7 +14,7 @@ import typer
 from mt.cli.options import Device, Overrides, RunArgument, load
 from mt.errors import UserError
 from mt.files import default_run
-from mt.runs import CONFIG_FILE
+from mt.runs import CONFIG_FILE, is_finished
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
 RunOption = Annotated[
@@ -110,6 +110,7 @@ def train(
 
     check_export_possible(loaded.training, loaded.decoding)
     run = run or default_run(config)
+    was_finished = is_finished(run)
     summary = train_model(loaded, run, began_at=began_at)
     if summary:  # rank 0 alone
         export_and_calibrate(run, loaded)
@@ -123,7 +124,8 @@ def train(
         commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
         for command in (*commands, f"serve {folder}{tag}"):
             typer.echo(f"  mt {command}")
-        draw_curves(run)
+        if not was_finished:
+            draw_curves(run)
 
 
 def draw_curves(run: Path) -> None:

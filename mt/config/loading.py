@@ -76,6 +76,7 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
             stored = folder / CONFIG_FILE
             if stored.is_file() and _is_stored(stored):
                 raise ConfigError(f"{path}: is a file of a run, not a config; that is {stored}")
+        raise ConfigError(f"{path}: a config ends in .yaml; `mt init` writes one for a corpus")
     document = read_document(path)
     if path.name == CONFIG_FILE and _is_stored(path) and not as_recorded:
         document = replace(document, values=_with_found_paths(document.values, path.parent))
@@ -87,19 +88,21 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), as_recorded: bool 
 
 
 def _without_automatic(document: Document, file: str) -> Document:
-    """Return a document without its model and its automatic keys, which are logged.
+    """Return a document without its model and its automatic keys, whose names are logged.
 
     They were chosen for a new model; `--set training.init_from` continues the training of another.
     """
-    values, removed = dict(document.values), dict[str, Any]()
+    values, removed = dict(document.values), list[str]()
     for name in ("tokenizer", "model", "training"):
         section: Any = Config.model_fields[name].annotation
         keys = section.model_fields if name == "model" else section.automatic_keys()
         if isinstance(given := values.get(name), dict):
             values[name] = {key: value for key, value in given.items() if key not in keys}
-            removed |= {f"{name}.{key}": given[key] for key in given if key in keys}
-    named = ", ".join(f"{key} {value}" for key, value in removed.items() if value is not None)
-    _logger.info("%s: chosen again for a continued training: %s", file, named or "nothing")
+            removed += [
+                f"`{name}.{key}`" for key in given if key in keys and given[key] is not None
+            ]
+    named = ", ".join(removed) or "no key"
+    _logger.info("%s: chosen for a new model, and chosen again to continue one: %s", file, named)
     return replace(document, values=values)
 
 

@@ -22,7 +22,7 @@ from mt.languages import base_language, code_parts
 
 MAX_LINES_SHOWN = 3
 _SIDES = ("source", "target")
-_FATAL_SHARES = {"wrong_script": 0.5, "identical": 0.99}
+_FATAL_SHARES = {"wrong_script": 0.25, "identical": 0.99}
 """Share of the lines from which a kind of finding leaves no translations to learn from."""
 KINDS = {
     "unrelated": (

@@ -54,7 +54,9 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
     """
     model, data, tokenizer = finished.config.model, finished.config.data, finished.tokenizer
     if reason := why_not_marian(model):
-        raise UserError(f"Marian cannot express {reason}")
+        raise UserError(
+            f"Marian cannot express {reason}; `mt init --for huggingface` writes its form"
+        )
     if tags := tokenizer.source.tags:
         raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
     special = (PAD, UNK, BOS, EOS)

@@ -64,9 +64,6 @@ def write_final_model(
         return validations[update]
 
     single, reason = _choose_single(validator, training, state, validated)
-    start = trained = None
-    if any(ranked.update == 0 for ranked in state.best):  # of a continued training
-        start, trained = map(validated, (0, single.update or state.last[-1]))
     averaged = [single.update]
     if training.average == "best":
         averaged = sorted(ranked.update for ranked in state.best[: training.keep_best])
@@ -81,18 +78,24 @@ def write_final_model(
             averaged = [single.update]
             _load_mean(folder, model, averaged)
         else:
-            validation = trained = mean
+            validation = mean
             reason = f"at least as good as update {single.update:,} alone"
     name = f"the mean of updates {averaged}" if averaged[1:] else f"that of update {averaged[0]:,}"
     progress.print_line(f"the final model is {name}: {reason}")
-    outcomes = []
-    if start and trained:
-        outcomes.append(_compare_with_start(validator, training, start, trained))
-        if averaged == [0]:
-            outcomes.append(f"the final model is that of {training.init_from}")
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
+    outcomes = []
+    if averaged == [0]:
+        last = validated(state.last[-1])
+        outcomes.append(_compare_with_start(validator, training, validated(0), last))
+        outcomes.append(f"the final model is that of {training.init_from}")
+    elif any(ranked.update == 0 for ranked in state.best):  # of a continued training
+        _load_mean(folder, model, [0])
+        start = validator.run(validation.evaluation.sentences)
+        outcomes.append(_compare_with_start(validator, training, start, validation))
+    if outcomes:
+        _load_mean(folder, model, averaged)
     progress.record(
         "final",
         averaged_updates=averaged,
@@ -112,16 +115,18 @@ def _compare_with_start(
     validator: Validator, training: TrainingConfig, start: Validation, trained: Validation
 ) -> str:
     """Return in words if a continued training has made its start better, with advice if not."""
-    level = LEVELS["bootstrap"]
+    level, metric = LEVELS["bootstrap"], training.best_metric
+    if metric == "bleu" and not (start.evaluation.bleu.ranks and trained.evaluation.bleu.ranks):
+        metric = "chrf"
     verdict, advice = "up to chance as good as", "; more pairs or updates may help"
-    if validator.is_clearly_better(trained, start, training.best_metric, level=level):
+    if validator.is_clearly_better(trained, start, metric, level=level):
         verdict, advice = "better than", ""
-    elif validator.is_clearly_better(start, trained, training.best_metric, level=level):
+    elif validator.is_clearly_better(start, trained, metric, level=level):
         verdict, advice = "worse than", "; try more pairs like those of `data.valid`, or a "
         advice += f"`training.learning_rate` below {training.learning_rate}"
     before = start.as_text(signatures=False).removeprefix(f"{start.evaluation.label}: ")
     scores = f"{trained.as_text(signatures=False)}, against {before}"
-    return f"{verdict} {training.init_from} ({scores}){advice}"
+    return f"{verdict} {training.init_from} by {METRIC_NAMES[metric]} ({scores}){advice}"
 
 
 def _choose_single(
@@ -139,7 +144,8 @@ def _choose_single(
     name = METRIC_NAMES[metric]
     is_at_zero = training.schedule in {"linear", "cosine"} and last == training.decay_updates
     if best.update == last or not is_at_zero:
-        return best, f"the best of all validations ({best.as_text(name)})"
+        label = validated(best.update).evaluation.label
+        return best, f"the best of all validations ({best.as_text(name)}; {label})"
     one, other = validated(best.update), validated(last)
     final = chosen = other.ranked(last, metric)
     verdict = "not better"

@@ -81,9 +81,9 @@ class Interval:
         self.gradient_norms.append(metrics.gradient_norm)
 
     def as_text(self) -> str:
-        """Return the mean smoothed loss and the speed."""
+        """Return the mean loss of training pairs, with label smoothing, and the speed."""
         loss, speed = self.smoothed / max(self.tokens, 1), self.tokens / self.seconds
-        return f"smoothed loss {loss:.3f}, {speed:,.0f} target tokens/s"
+        return f"training loss {loss:.3f}, {speed:,.0f} target tokens/s"
 
     @property
     def seconds(self) -> float:

@@ -106,7 +106,8 @@ class Timing:
     def after(self, training: TrainingConfig, count: int) -> float:
         """Return the seconds after the last update, for validations on `count` pairs."""
         pairs = self.pairs if training.budget is None else min(FINAL_TIMES * count, self.pairs)
-        return _SECONDS_AFTER + _PASSES_AFTER * self.trained * pairs
+        passes = _PASSES_AFTER + (training.init_from is not None)  # the start is scored as well
+        return _SECONDS_AFTER + passes * self.trained * pairs
 
 
 Settings = dict[str, Setting]
@@ -530,7 +531,7 @@ def _choose_schedule(config: Config, updates: int | None, expected: int) -> dict
 
 
 def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
-    """Yield a line for tokenizer and model if their main setting was chosen."""
+    """Yield a line for tokenizer, model and continued training if their main setting was chosen."""
     model = config.model
     if size := settings.get("tokenizer.vocabulary_size"):
         layout = config.tokenizer.vocabulary
@@ -543,6 +544,10 @@ def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
             f"model: {layers} of width {model.d_model} ({width.reason}), dropout "
             f"{model.dropout}{reason}"
         )
+    rate = settings.get("training.learning_rate")
+    if rate and config.training.init_from is not None:
+        start = config.training.init_from
+        yield f"training: continues {start}, learning rate {rate.value} ({rate.reason})"
 
 
 def _log_length(training: TrainingConfig, expected: int, first: float, last: float) -> None:

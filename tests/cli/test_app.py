@@ -295,3 +295,9 @@ def test_bug_shows_a_plain_traceback() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_option_that_takes_one_value_is_refused_where_it_is_given_twice(program: Program) -> None:
+    status, out, err = program("evaluate", "run", "--split", "a", "--split", "b")
+    assert (status, out) == (2, "")
+    assert err == "error: --split is given twice; `mt evaluate` takes one\n"

@@ -376,10 +376,20 @@ def test_final_model_is_the_start_where_training_does_not_improve_it(
     assert (best["loss"] > first["loss"]) == kept
     (final,) = journal(run, "final")
     assert (final["averaged_updates"] == [0]) == kept
-    assert f" {finished_run} (valid, 7 pairs, greedy: " in text  # better, worse or equal
+    assert f" {finished_run} by loss (valid, 7 pairs, greedy: " in text  # better, worse or equal
     assert (f"the final model is that of {finished_run}" in text) == kept
     old, new = (load_file(path / "model.safetensors") for path in (finished_run, run))
     assert all(torch.equal(old[name], new[name]) for name in old) == kept
+
+
+def test_run_of_the_reverse_direction_is_an_error(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    data = load_config(tiny_recipe).data
+    reverse = [f"data.source_language={data.target_language}"]
+    reverse += [f"data.target_language={data.source_language}"]
+    with pytest.raises(RunError, match=r"^`training\.init_from`: .* translates "):
+        train_with(tiny_recipe, tmp_path / "run", *reverse, f"init_from={finished_run}")
 
 
 def test_origin_whose_tokenizer_has_the_other_layout_is_an_error(

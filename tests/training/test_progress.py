@@ -64,8 +64,8 @@ def test_lines_without_a_terminal_come_twice_a_minute_and_the_time_left_counts_v
             with progress.paused():  # a validation
                 clock[0] += 50.0
     assert capsys.readouterr().err.splitlines() == [
-        "update 130 of 200: smoothed loss 1.255, 10 target tokens/s; 01:10 left",
-        "update 151 of 200: smoothed loss 1.460, 10 target tokens/s; 01:37 left",
+        "update 130 of 200: training loss 1.255, 10 target tokens/s; 01:10 left",
+        "update 151 of 200: training loss 1.460, 10 target tokens/s; 01:37 left",
     ]
     assert [line["update"] for line in journalled(tmp_path)] == [120, 140, 160]
 

@@ -129,8 +129,8 @@ def test_two_ranks_train_as_one_and_one_resumes_their_run(
     run = tmp_path / "run"
     out, err = train_by(2, tiny_recipe, run, *EXACT, "training.max_updates=10")
     # Only rank 0 prints.
-    assert re.match(rf"{run}: loss [^\n]*\n", out)
-    assert out.count(": loss") == 1
+    assert re.match(rf"{run}: valid, 7 pairs, greedy: loss [^\n]*\n", out)
+    assert out.count("greedy: loss") == out.count("next: ") == 1
     assert err.count("60 pairs to train on") == err.count("update 10 of 10") == 1
     assert [(event["ranks"], event["update"]) for event in journal(run, "start")] == [(2, 0)]
     assert len(journal(run, "train")) == len(journal(run, "final")) == 1
@@ -176,7 +176,7 @@ def test_killed_rank_ends_the_job_and_is_named(tiny_recipe: Path, tmp_path: Path
     # Its newest checkpoint can be continued by another number of processes.
     done = RunFolder(run).checkpoints.updates()[-1]
     out, _ = train_by(2, tiny_recipe, run, *ENDLESS, f"training.max_updates={done + 2}")
-    assert out.startswith(f"{run}: loss ")
+    assert out.startswith(f"{run}: valid, 7 pairs, greedy: loss ")
     assert [event["update"] for event in journal(run, "resume")] == [done]
 
 
