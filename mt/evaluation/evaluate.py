@@ -18,7 +18,7 @@ from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.corpus_files import LineReader
 from mt.data.glossary import read_terms
-from mt.data.pairs import SentencePair
+from mt.data.pairs import SentencePair, TextPairs
 from mt.data.splits import open_split
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, log_notes
@@ -99,9 +99,12 @@ def read_evaluation_set(
     source, language = opened.source, opened.direction.target
     tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = tuple(source.pairs())
-    right = [ScoredText(source.description, [pair.target for pair in pairs])]
+    names = [f"{source.description}, {side} side" for side in ("source", "target")]
+    if isinstance(source, TextPairs):
+        names = [str(source.source), str(source.target)]
+    right = [ScoredText(names[1], [pair.target for pair in pairs])]
     right += map(ScoredText.of_file, texts.references[1:]) if texts else ()
-    left = ScoredText(source.description, [pair.source for pair in pairs])
+    left = ScoredText(names[0], [pair.source for pair in pairs])
     require_same_lengths(left, right)
     checks.check_sources(left, right, language=language)
     return EvaluationSet(split, left, tuple(right), language, tokenizer)

@@ -286,6 +286,13 @@ def test_bad_test_sets_are_errors_before_translation(
     assert not (run / "evaluations").exists()
 
 
+def test_message_names_the_files_of_sources_and_of_references(run: Path, tmp_path: Path) -> None:
+    left, right = write(tmp_path / "left.txt", RIGHT), write(tmp_path / "right.txt", RIGHT)
+    job = EvaluationJob(texts=GivenTexts(left, (right,)))
+    with pytest.raises(UserError, match=f"^{left}: [^/]*{right};"):
+        evaluate_run(run, split="new", device="cpu", job=job)
+
+
 def test_bad_runs_and_splits_are_errors_before_translation(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
