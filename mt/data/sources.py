@@ -143,8 +143,8 @@ def _load_parquet(path: Path) -> Any:
 class TsvPairs(FileSource):
     """Tab-separated columns, with or without quotation marks around cells; `NA` is a text.
 
-    A first line that names both columns is left out, and so are blank lines and rows with more
-    cells than most, whose texts may be shifted.
+    A first line that names both columns is left out, and so are blank lines, rows with more cells
+    than most, whose texts may be shifted, and rows without a text in a column `correction`.
     """
 
     columns: tuple[int, int]
@@ -155,7 +155,8 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
-        rows, blank, wide, is_reviewed = self.rows(), 0, list[int](), False
+        rows, blank, wide, uncorrected = self.rows(), 0, list[int](), 0
+        reviewed: int | None = None  # column of corrections
         first = [*islice(rows, _JUDGED_ROWS)]
         width = usual_width(map(len, first))
         for number, cells in enumerate(chain(first, rows), 1):
@@ -172,11 +173,20 @@ class TsvPairs(FileSource):
                 )
             if number == 1 and self._is_header(cells[source], cells[target]):
                 warn_once("%s: the first line names the columns and is left out", self.path)
-                is_reviewed = cells[target] == CORRECTION
+                names = {cells[n].strip().lower(): n for n in self.columns}
+                reviewed = names.get(CORRECTION)
                 continue
-            if is_reviewed:
+            if reviewed is not None:
+                if not cells[reviewed].strip():
+                    uncorrected += 1
+                    continue
                 cells = [re.sub(f"^'{FORMULA}", "", cell) for cell in cells]
             yield SentencePair(cells[source], cells[target])
+        if uncorrected:
+            if uncorrected + blank + len(wide) == number - 1:
+                raise DataError(f"{self.path}: no row has a text in the column `{CORRECTION}`")
+            message = "%s: %d of %d rows have no correction and are left out"
+            warn_once(message, self.path, uncorrected, number - 1)
         if blank:
             warn_once("%s: %d blank lines are left out", self.path, blank)
         if wide:

@@ -276,7 +276,7 @@ def choose_columns(
     first, *rest = [cells[:width] for cells in rows if len(cells) >= width] or [[]]
     columns = [*zip(*(rest or [first]), strict=True)]  # a single row is no header
     names = [name.strip().lower() for name in first]
-    texts = [index for index, cells in enumerate(columns) if _are_texts(cells)]
+    texts = [n for n, cells in enumerate(columns) if names[n] == CORRECTION or _are_texts(cells)]
     codes = {
         n: names[n] for n in texts if _is_code(names[n]) and not any(map(_is_code, columns[n]))
     }

@@ -186,6 +186,21 @@ def test_shifted_and_blank_rows_of_tsv_are_left_out(
     assert "1 of 4 rows have more than 2 cells and are left out, such as line 3" in caplog.text
 
 
+@pytest.mark.parametrize("columns", [[0, 2], [2, 0]])
+def test_rows_without_a_correction_are_left_out(
+    columns: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    header = "source\ttranslation\tcorrection\n"
+    rows = "one\tein\teins\nthree\tdrei\t \ntwo\tzwo\tzwei\nfour\tvier\t\n"
+    corpus = tsv(tmp_path, (header + rows).encode(), columns=columns)
+    assert {frozenset((pair.source, pair.target)) for pair in corpus.pairs()} == {
+        frozenset((pair.source, pair.target)) for pair in PAIRS
+    }
+    assert "a.tsv: 2 of 4 rows have no correction and are left out" in caplog.text
+    with pytest.raises(DataError, match="a.tsv: no row has a text in the column `correction`"):
+        list(tsv(tmp_path, f"{header}one\tein\t\n".encode(), columns=columns).pairs())
+
+
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz", ".dat"])
 def test_archives_are_refused(suffix: str, tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()

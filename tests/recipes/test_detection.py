@@ -186,6 +186,23 @@ def test_columns_of_text_are_found(table: str, quoting: Any) -> None:
     assert read == list(zip(*(columns[int(n)] for n in chosen), strict=True))
 
 
+def test_languages_of_a_report_are_those_of_its_corrections() -> None:
+    pytest.importorskip("py3langid")
+    rows = [("source", "translation", "correction")]
+    rows += [
+        (en, zh, de if n > len(EN) - 9 else "")
+        for n, (en, zh, de) in enumerate(zip(EN, ZH, DE, strict=True))
+    ]
+    Path("x.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    (corpus,) = detect_corpora(["x.tsv"])
+    corpus = choose_columns(corpus, (None, None))
+    assert detect_languages(corpus, None, None) == ("en", "de")
+    rows[1:] = [(source, translation, "") for source, translation, _ in rows[1:]]
+    Path("x.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(DataError, match="x.tsv: no row has a text in the column `correction`"):
+        detect_languages(choose_columns(corpus, (None, None)), None, None)
+
+
 @pytest.mark.parametrize("columns", [[EN, DE, ZH], [EN, SCORES, IDS], [EN]])
 def test_unclear_columns_are_shown(columns: list[list[str]]) -> None:
     rows = ["\t".join(row) for row in zip(*columns, strict=True)]
