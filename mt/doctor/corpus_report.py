@@ -19,6 +19,7 @@ _INVISIBLE = re.compile(r"([\x00-\x1f\x7f-\x9f\xad\u200b\u2028\u2029\ufeff]+|^\s
 class Row:
     """One row of a report; `words` include the counts of findings other than the first."""
 
+    kind: str
     count: int
     share: float
     words: str
@@ -50,7 +51,7 @@ def make_rows(findings: Iterable[Finding]) -> list[Row]:
         shown = tuple(sorted(lines[:MAX_LINES_SHOWN]))
         has_more = len(lines) > MAX_LINES_SHOWN
         has_more |= any(finding.count > len(finding.lines) for finding in (first, *rest))
-        rows.append(Row(first.count, first.share, "; ".join(words), shown, has_more))
+        rows.append(Row(first.kind, first.count, first.share, "; ".join(words), shown, has_more))
     return rows
 
 

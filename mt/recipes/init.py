@@ -117,6 +117,10 @@ def write_new_config(request: Request) -> Path:
             if errors := split.errors(name_line):
                 description = scan.descriptions.get(split.name, split.description)
                 raise DataError(f"{description}: {errors[0]}")
+            for one in split.findings:
+                if one.kind == "overlap_pair" and one.share == 1 and one.other not in scan.blocks:
+                    message = f"all pairs are also in `{one.other}`; give `{split.name}` others"
+                    raise DataError(f"{split.description}: {message}")
         cleaning = report.cleaning  # a sample shows few of the duplicates and overlaps
         if scan.is_sampled and scan.distinct < (1 - RARE) * scan.corpora.pairs:
             cleaning = cleaning.changed(duplicates="pair")
@@ -292,6 +296,7 @@ def _log_findings(
             one for one in split.findings if one.kind not in gone and one.other not in scan.blocks
         )
         left += [(split.name, row) for row in rows]
+    left.sort(key=lambda named: list(KINDS).index(named[1].kind))
     if left:
         _logger.info("left as it is (%s shows all lines):", check)
     for name, row in left[:_MAX_WARNINGS]:

@@ -84,6 +84,9 @@ BAD = {
     "train.zh train.en --valid slip.zh --valid slip.en": "slip.en: the sides go out of step near",
     "train.zh train.en --test swapped.zh --test swapped.en": "swapped.en: the sides look swapped",
     "train.zh train.en --valid train.zh --valid train.en": "is a training corpus as well",
+    "train.zh train.en --valid few.zh --valid few.en --test few.zh --test few.en": (
+        "few.zh and few.en: all pairs are also in `valid`; give `test` others"
+    ),
     "train.zh train.en --source-language cn": "--source-language `cn` is a country; did you mean",
     "train.zh train.en --budget 30": "--budget 30: write a number and a unit, such as 90s, 30m",
     "train.zh train.en --budget 0.1s": "budget 0.1s: too short; on this machine",
@@ -235,6 +238,18 @@ def test_overlap_is_counted_in_the_whole_corpus_in_both_directions(
     assert "  60 of 80 in `test`: pairs with a text" in caplog.text
     (corpus,) = open_training_corpora(written.data)
     assert len(list(corpus.cleaned())) == 5940
+
+
+def test_overlap_of_two_splits_is_shown_before_smaller_faults(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    dirt = "x".join(["", "\u200b", "\ufeff", "\u2028", "\r", "\x85", ""])
+    write("valid", [(source + dirt, target + dirt) for source, target in pairs(5000, 60)])
+    write("test", [(source + dirt, target + dirt) for source, target in pairs(5059, 60)])
+    arguments = "train.zh train.en --valid valid.zh --valid valid.en --test test.zh --test test.en"
+    status, _, err = program("init", *arguments.split())
+    assert status == 0, err
+    assert "  test: 1 (1.7%) pairs that are also in another split (`valid`)" in caplog.text
 
 
 def test_columns_of_text_are_shown_and_written(
