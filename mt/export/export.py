@@ -127,7 +127,7 @@ class Parity:
     run: ModelResult
     export: ModelResult
     signature: str
-    """sacreBLEU signature of the BLEU scores; empty without references."""
+    """sacreBLEU signatures of both metrics, named and joined by "; "; empty without references."""
     worst: tuple[DifferentLine, ...]
     is_worse: bool = False
     """True if BLEU or chrF2 of the export is lower by more than chance."""
@@ -165,8 +165,7 @@ class Parity:
             rows.append((name, *scores, f"{self.sentences / result.seconds:.1f}"))
         share = f"{self.identical} of {self.sentences} lines identical"
         lines = [align_columns(rows, right=[1, 2, 3]), share]
-        if self.signature:
-            lines.append(f"BLEU: {self.signature}")
+        lines += filter(None, self.signature.split("; "))
         for line in self.worst:
             lines += ["", f"source: {line.source}", f"run:    {line.of_run}"]
             lines.append(f"export: {line.of_export}")
@@ -174,7 +173,7 @@ class Parity:
 
 
 SampleResult = tuple[list[str], ModelResult, str]
-"""Translations of a sample by one model, their scores, and the signature of BLEU."""
+"""Translations of a sample by one model, their scores, and the signatures of these."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,8 @@ class Proof:
             return translations, ModelResult(None, None, seconds), ""
         scores = self.evaluate(translations, self.references)
         result = ModelResult(scores.bleu.value, scores.chrf.value, seconds)
-        return translations, result, scores.bleu.signature
+        signatures = (f"{score.name}: {score.signature}" for score in (scores.bleu, scores.chrf))
+        return translations, result, "; ".join(signatures)
 
     def evaluate(self, translations: Sequence[str], references: Sequence[str]) -> Evaluation:
         """Score translations in the target language of the run."""
@@ -290,7 +290,7 @@ class Proof:
             for metric in choose_metrics(language, self.run.config.evaluation.bleu_tokenizer)
         )
         return Parity(
-            label_scores(self.origin, len(self.lines), search.search_label),
+            label_scores(self.origin, len(self.lines), f"{search.search_label}, without repair"),
             len(self.lines),
             len(self.lines) - len(different),
             run=run_result,

@@ -26,7 +26,7 @@ _CURVES = (
     (2, "train", "learning_rate", "learning rate"),
 )
 """Panel, event of the journal, its value and name."""
-_TITLES = "cross-entropy, nats per target token", "validation, greedy search", "learning rate"
+_TITLES = "cross-entropy, nats per target token", "validation", "learning rate"
 _METADATA = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 """Metadata to leave out, by suffix, so that the same input gives the same bytes."""
 _DOTS_PER_INCH = 120
@@ -73,7 +73,7 @@ def draw_curves(runs: dict[Path, list[dict[str, Any]]]) -> Figure:
     ):
         events = [p for p in points if p["event"] == kind and p.get(key) is not None]
         shade = key in {"loss", "chrf"}
-        label = f"{name} of {events[-1]['sentences']:,} pairs" if panel == 1 and events else name
+        label = f"{name}: {events[-1].get('label', 'valid')}" if panel == 1 and events else name
         panels[panel].plot(
             [event["update"] for event in events],
             [event[key] for event in events],
