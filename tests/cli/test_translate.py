@@ -73,10 +73,13 @@ def test_every_line_gets_one_line_in_order(
     assert done.stdout.decode().split("\n") == [*clean, ""]
     assert clean[:3] == READ[:3], "white space is restored"
     assert clean[3]
+    with report.open(encoding="utf-8-sig", newline="") as file:
+        header, *rows = csv.reader(file, delimiter="\t")
+    with report.open("w", encoding="utf-8-sig", newline="") as file:
+        filled = [header, *([*row[:5], "x", row[6]] for row in rows)]
+        csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL).writerows(filled)
     pairs = [*TsvPairs(Checksums("", ""), report, (3, 5), ("en", "de")).read()]
     assert [pair.source for pair in pairs] == READ, "what a reviewer fills can be a corpus"
-    with report.open(encoding="utf-8-sig", newline="") as file:
-        _, *rows = csv.reader(file, delimiter="\t")
     assert [int(number) for number, *_ in rows] == [*range(1, len(NASTY) + 1)]
     assert [status for _, status, *_ in rows[:3]] == ["empty"] * 3
     broken = [number for number, line in enumerate(READ, start=1) if "\ufffd" in line]

@@ -401,8 +401,8 @@ def test_continued_training_has_a_lower_rate_few_passes_and_the_model_of_its_sta
     recipe.write_text(text, encoding="utf-8")
     made = sized(load_config(recipe, overrides=[f"training.{each}" for each in settings]))
     assert made.model == load_config(finished_run / "config.yaml").model
-    assert "model.d_model 64, " in caplog.text
-    assert "training.learning_rate 0.01, " in caplog.text
+    assert "`model.d_model`, " in caplog.text
+    assert "`training.learning_rate`, " in caplog.text
 
 
 @pytest.mark.parametrize(
