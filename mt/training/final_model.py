@@ -144,7 +144,8 @@ def _choose_single(
     name = METRIC_NAMES[metric]
     is_at_zero = training.schedule in {"linear", "cosine"} and last == training.decay_updates
     if best.update == last or not is_at_zero:
-        label = validated(best.update).evaluation.label
+        total = len(validator.data.valid)
+        label = validator.label(min(training.validation_pairs or total, total))
         return best, f"the best of all validations ({best.as_text(name)}; {label})"
     one, other = validated(best.update), validated(last)
     final = chosen = other.ranked(last, metric)

@@ -85,7 +85,7 @@ class Validator:
         )
 
     def label(self, pairs: int) -> str:
-        """Return the label of the scores on so many pairs."""
+        """Return the label of scores on a number of pairs."""
         search, total = self.decoding.search_label, len(self.data.valid)
         return label_scores("valid", pairs, search, total=total)
 
