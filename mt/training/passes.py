@@ -24,9 +24,9 @@ from mt.training.loss import ChunkLoss, FusedLoss, LossSums, chunk_loss
 from mt.training.step import TrainingPass
 from mt.training.translation_table import TranslationTable
 
-_LEAST_UPDATES = 5000
-_LEAST_SECONDS = 1800.0
-"""Budget, or else updates of a training that is compiled by default: it takes a minute or two."""
+_LEAST_UPDATES = 20_000
+_LEAST_SECONDS = 7200.0
+"""Budget, or else updates of a training that is compiled by default: it takes over 3 minutes."""
 _LEAST_CAPABILITY = (7, 0)
 """Of a GPU that Triton compiles for."""
 ProvideTable = Callable[[], TranslationTable]
