@@ -24,6 +24,10 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Further metric, chrf++ or ter; repeatable."),
 ]
+MetricCommands = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=COMMAND", help="Metric of another program; repeatable."),
+]
 Allow = Annotated[
     list[str] | None, typer.Option(metavar="REASON", help="Score despite this error; repeatable.")
 ]
@@ -38,7 +42,8 @@ def evaluate(
         Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or file of translations.")
     ],
     split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With RUN: split, or a name for --sources.")
+        str | None,
+        typer.Option(metavar="NAME", help="With RUN: split, sacrebleu:NAME, or name of --sources."),
     ] = None,
     references: References = None,
     sources: Annotated[
@@ -52,6 +57,7 @@ def evaluate(
         typer.Option(metavar="NAME", help="With FILE: BLEU tokenizer; default: by language."),
     ] = None,
     metric: Metrics = None,
+    metric_command: MetricCommands = None,
     glossary: GlossaryFile = None,
     bootstrap: Annotated[
         int | None,
@@ -73,7 +79,7 @@ def evaluate(
     tasks = {"--calibrate": calibrate, "--glossary": glossary}
     run_options = {"--split": split, "--set": overrides, **tasks}
     file_options = {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
-    scoring = {"--metric": metric, "--bootstrap": bootstrap}
+    scoring = {"--metric": metric, "--metric-command": metric_command, "--bootstrap": bootstrap}
     is_run = target.is_dir() or not (references and target_language)
     if is_run and target.is_file() and target.suffix != ".yaml":
         raise UserError(f"{target}: a file is scored with --references and --target-language")
@@ -89,6 +95,7 @@ def evaluate(
         refuse_given({**scoring, **others}, f"cannot be combined with {task}; {_USAGE}")
     from mt.evaluation import calibration
     from mt.evaluation import evaluate as evaluation
+    from mt.evaluation.scores import MetricCommand
 
     job = evaluation.EvaluationJob(
         tuple(metric or ()),
@@ -96,6 +103,7 @@ def evaluate(
         tuple(allow or ()),
         evaluation.GivenTexts(sources, tuple(references or ())) if is_run and sources else None,
         glossary=glossary,
+        commands=tuple(map(MetricCommand, metric_command or ())),
     )
     result: Any
     if unscored:
@@ -127,7 +135,8 @@ def compare(
         ),
     ] = None,
     split: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="With runs: split; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With runs: split, or sacrebleu:NAME; repeatable."),
     ] = None,
     references: References = None,
     target_language: Annotated[
@@ -141,6 +150,7 @@ def compare(
         typer.Option(metavar="NAME", help="With files: BLEU tokenizer; default: by language."),
     ] = None,
     metric: Metrics = None,
+    metric_command: MetricCommands = None,
     test: Annotated[
         Literal["bootstrap", "randomization"], typer.Option(help="Significance test.")
     ] = "bootstrap",
@@ -165,6 +175,7 @@ def compare(
     decoding_only(overrides)
     from mt.evaluation.compare import CompareOptions
     from mt.evaluation.compare import compare as compare_systems
+    from mt.evaluation.scores import MetricCommand
 
     options = CompareOptions(
         tuple(split or ()),
@@ -173,6 +184,7 @@ def compare(
         target_language,
         bleu_tokenizer,
         tuple(metric or ()),
+        tuple(map(MetricCommand, metric_command or ())),
         tuple(allow or ()),
         test,
         samples,

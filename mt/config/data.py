@@ -115,13 +115,17 @@ class TextSource(CorpusSource):
     """Path or URL of the source side; optional if `corpus` finds the files."""
     target: Text | None = None
     """Path or URL of the target side; optional if `corpus` finds the files."""
+    sacrebleu: Text | None = None
+    """Test set that sacreBLEU downloads, such as `wmt22`, instead of `source` and `target`."""
 
     def _broken_rules(self) -> Iterator[str]:
         if (self.source is None) != (self.target is None):
             missing = "source" if self.source is None else "target"
             yield f"`{missing}` is missing: `source` and `target` go together"
-        elif self.source is None and self.corpus is None:
-            yield "needs `corpus`, or both `source` and `target`"
+        elif self.source and self.sacrebleu:
+            yield "`sacrebleu` names both sides; remove `source` and `target`"
+        elif not (self.source or self.corpus or self.sacrebleu):
+            yield "needs `corpus`, `sacrebleu`, or both `source` and `target`"
 
 
 class PathSource(CorpusSource):

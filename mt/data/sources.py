@@ -8,6 +8,7 @@ times, one number puts quotation marks around other texts, a late new key is an 
 """
 
 import csv
+import functools
 import glob
 import json
 import os
@@ -71,6 +72,8 @@ def open_source(source: SplitSource | TrainSource, direction: Direction) -> Pair
     if files := find_supplied_files(source, direction):
         return TextPairs(sums, *files)
     if isinstance(source, TextSource):
+        if source.sacrebleu:
+            return TextPairs(sums, *find_test_set(source.sacrebleu, direction)[:2])
         if source.source is None or source.target is None:
             folder = os.environ.get("MT_CORPORA") or "not set"
             raise DataError(
@@ -107,6 +110,31 @@ def open_source(source: SplitSource | TrainSource, direction: Direction) -> Pair
     if isinstance(source, JsonlSource):
         return JsonlPairs(sums, path, fields)
     return DatasetPairs(sums, str(path), fields, partial(_load_parquet, path))
+
+
+@functools.cache
+def find_test_set(name: str, direction: Direction) -> tuple[Path, ...]:
+    """Return the files of a test set of sacreBLEU, first that of the sources, then the references.
+
+    sacreBLEU downloads them once into its own folder, `$SACREBLEU`. Raises `DataError` for a test
+    set or a pair of languages that it does not have, and for a failed download.
+    """
+    from sacrebleu.dataset import DATASETS  # deferred, since the import takes 0.1 s
+    from sacrebleu.utils import get_reference_files, get_source_file
+
+    if name not in DATASETS:
+        near = did_you_mean(name, DATASETS) or "; `sacrebleu --list` prints the names"
+        raise DataError(f"sacreBLEU has no test set `{name}`{near}")
+    pair, pairs = "-".join(map(base_language, direction)), DATASETS[name].langpairs
+    if pair not in pairs:
+        known = listed(pairs)
+        raise DataError(f"the test set `{name}` of sacreBLEU has no `{pair}`; it has {known}")
+    try:
+        files = [get_source_file(name, pair), *get_reference_files(name, pair)]
+    except (Exception, SystemExit) as error:  # of the network, of archives, a wrong checksum
+        reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        raise DataError(f"the test set `{name}` of sacreBLEU cannot be read ({reason})") from error
+    return tuple(map(Path, files))
 
 
 def _fetch(path: str, source: CorpusSource) -> Path:

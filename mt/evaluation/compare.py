@@ -17,12 +17,15 @@ from mt.evaluation.evaluate import (
     evaluate_run,
     find_split,
     read_evaluation_set,
+    read_files,
 )
 from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import (
+    COMMAND,
     LEVELS,
     SAMPLES,
     ConfidenceInterval,
+    MetricCommand,
     Resampling,
     check_metrics,
     choose_metrics,
@@ -40,7 +43,8 @@ LETTERS = string.ascii_uppercase
 """Names of the systems in a table."""
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
 
-Outcome = Literal["baseline", "better", "worse", "no significant difference"]
+Outcome = Literal["baseline", "better", "worse", "higher", "lower", "no significant difference"]
+"""`higher` and `lower` are of other programs, whose best value is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class CompareOptions:
     target_language: str | None = None
     tokenizer: str | None = None
     metrics: tuple[str, ...] = ()
+    commands: tuple[MetricCommand, ...] = ()
     allow: tuple[str, ...] = ()
     test: Resampling = "bootstrap"
     samples: int | None = None
@@ -78,7 +83,7 @@ class PairedScore:
     """Score of one system, and its difference from the baseline."""
 
     metric: str
-    """`BLEU`, `chrF2`, `chrF2++` or `TER`, of which lower is better."""
+    """`BLEU`, `chrF2`, `chrF2++`, `TER`, of which lower is better, or a name of the user."""
     value: float
     interval: ConfidenceInterval
     signature: str
@@ -131,12 +136,13 @@ class Comparison:
         tests = 0
         for metric in self.scores:
             for letter, score in zip(letters, metric, strict=True):
-                cells = [score.metric, letter, f"{score.value:.2f}", score.interval.as_text()]
-                cells += ["", "", ""]
+                decimals = 4 if COMMAND in score.signature else 2
+                cells = [score.metric, letter, f"{score.value:.{decimals}f}"]
+                cells += [score.interval.as_text(decimals), "", "", ""]
                 if score.difference is not None:
                     tests += 1
                     p_value = "" if score.p_value is None else f"{score.p_value:.4f}"
-                    cells[4:] = [f"{score.difference:+z.2f}", p_value, score.outcome]
+                    cells[4:] = [f"{score.difference:+z.{decimals}f}", p_value, score.outcome]
                 rows.append(cells)
                 signatures[f"{score.metric}: {score.signature}"] = None
         name = "paired bootstrap, one tail"
@@ -194,29 +200,30 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
         if len(options.splits) > 1 and (job.texts or len(folders) < len(paths)):
             raise UserError("files and --references are of one test set: give --split once")
         splits = options.splits or (None,)
-        test_sets = [read_common_sets(folders, split, checks, job) for split in splits]
+        test_sets = [read_common_set(folders, split, checks, job) for split in splits]
     else:
-        test_sets = [dict.fromkeys(paths, read_files(options, checks))]
+        splits, test_sets = (None,), [read_compared_files(options, checks)]
     # Files are checked before the first translation.
-    test_set = next(iter(test_sets[0].values()))
     files = {
-        path: read_system(path, test_set, options.allow) for path in paths if path not in folders
+        path: read_system(path, test_sets[0], options.allow)
+        for path in paths
+        if path not in folders
     }
     comparisons = []
-    for sets in test_sets:
-        test_set, systems = next(iter(sets.values())), []
+    for split, test_set in zip(splits, test_sets, strict=True):
+        systems = []
         for path in paths:
             if path in files:
                 systems.append(files[path])
                 continue
             for overrides in ((), options.overrides)[: 1 + is_one_run]:
-                systems.append(translate(path, sets[path].name, overrides, options.device, job))
+                systems.append(translate(path, split, overrides, options.device, job))
         comparisons.append(compare_systems(test_set, systems, options))
     return comparisons
 
 
 def translate(
-    run: Path, split: str, overrides: Sequence[str], device: str, job: EvaluationJob
+    run: Path, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
 ) -> System:
     """Return the translations of a run, which `evaluate_run` keeps, with these settings."""
     scored = evaluate_run(run, split=split, overrides=overrides, device=device, job=job)
@@ -226,21 +233,20 @@ def translate(
     return System(", ".join([str(run), search, *overrides]), lines, forced)
 
 
-def read_common_sets(
+def read_common_set(
     folders: Sequence[Path], split: str | None, checks: TextChecks, job: EvaluationJob
-) -> dict[Path, EvaluationSet]:
-    """Return the split of each run; raise UserError, naming the first difference, if they differ.
+) -> EvaluationSet:
+    """Return the split of the first run; raise UserError, naming a difference from the others.
 
     The same texts may have another name in another run.
     """
-    sets: dict[Path, EvaluationSet] = {}
+    sets: list[EvaluationSet] = []
     for folder in folders:
         config, name = find_split(folder, split, (), job)
-        sets[folder] = read_evaluation_set(config, name, checks, job.texts)
-        first, other = sets[folders[0]], sets[folder]
-        for text, other_text in zip(
-            (first.sources, *first.references), (other.sources, *other.references), strict=True
-        ):
+        sets.append(read_evaluation_set(config, name, checks, job.texts))
+        first, other = sets[0], sets[-1]
+        sides = [(test_set.sources, *test_set.references) for test_set in (first, other)]
+        for text, other_text in zip(*sides, strict=False):
             lines = enumerate(zip_longest(text.lines, other_text.lines), 1)
             differing = next((number for number, (one, two) in lines if one != two), None)
             if differing:
@@ -248,10 +254,10 @@ def read_common_sets(
                     f"`{first.name}` of {folders[0]} and `{other.name}` of {folder} differ from "
                     f"line {differing} on; only translations of one test set compare"
                 )
-    return sets
+    return sets[0]
 
 
-def read_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:
+def read_compared_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:
     """Return the test set of files of translations; raise UserError for a missing option."""
     if options.splits:
         raise UserError("--split is of runs, whose config has splits; files have --references")
@@ -259,18 +265,11 @@ def read_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:
         raise UserError("files of translations need --references, the right translations")
     if options.target_language is None:
         raise UserError("files of translations need --target-language, such as zh")
-    sources = ScoredText("no sources", ())
-    if options.sources:
-        sources = ScoredText.of_file(options.sources)
-        if not sources.lines:
-            raise DataError(f"{options.sources}: is empty; name the file that was translated")
-    return EvaluationSet(
-        ", ".join(map(str, options.references)),
-        sources,
-        tuple(map(ScoredText.of_file, options.references)),
-        options.target_language,
-        checks.check_tokenizer(options.target_language, options.tokenizer or "auto"),
-    )
+    language, tokenizer = options.target_language, options.tokenizer or "auto"
+    test_set = read_files(options.references, options.sources, language, tokenizer, checks)
+    if options.sources and not test_set.sources.lines:
+        raise DataError(f"{options.sources}: is empty; name the file that was translated")
+    return test_set
 
 
 def read_system(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> System:
@@ -292,29 +291,34 @@ def compare_systems(
     references = [text.lines for text in test_set.references]
     texts = [system.translations for system in systems]
     form = label_form(references, test_set.target_language)
+    metrics = choose_metrics(test_set.target_language, test_set.tokenizer, options.metrics)
     scores = []
-    for metric in choose_metrics(test_set.target_language, test_set.tokenizer, options.metrics):
+    for metric in (*metrics, *options.commands):
+        scored = texts
+        if isinstance(metric, MetricCommand):
+            sources, right = test_set.sources.lines, references[0]
+            scored = [metric.score_lines(sources, lines, right) for lines in texts]
         name, signature, results = paired_test(
-            metric, texts, references, test=options.test, samples=samples
+            metric, scored, references, test=options.test, samples=samples
         )
         row = []
-        for system, result in zip(systems, results, strict=True):
-            marks = {"text": form, "forced": system.forced}
+        for system, lines, result in zip(systems, scored, results, strict=True):
+            marks = {**test_set.marks, "text": form, "forced": system.forced}
             marked = [signature, *(f"{key}:{value}" for key, value in marks.items() if value)]
             score, interval = float(result.score), ConfidenceInterval.of(result)
-            if result.p_value is None:
-                row.append(PairedScore(name, score, interval, "|".join(marked)))
-                continue
-            difference = score - float(results[0].score)
-            p_value: float | None = float(result.p_value)
-            outcome: Outcome = "no significant difference"
-            if not has_enough_differences(metric, texts[0], system.translations, references):
-                p_value = None
-            elif difference and result.p_value < LEVELS[options.test]:
-                outcome = "better" if (difference > 0) == (name != "TER") else "worse"
-            row.append(
-                PairedScore(name, score, interval, "|".join(marked), difference, p_value, outcome)
-            )
+            paired = PairedScore(name, score, interval, "|".join(marked))
+            if result.p_value is not None:
+                difference = score - float(results[0].score)
+                p_value: float | None = float(result.p_value)
+                outcome: Outcome = "no significant difference"
+                if not has_enough_differences(metric, scored[0], lines, references):
+                    p_value = None
+                elif difference and result.p_value < LEVELS[options.test]:
+                    outcome = "better" if (difference > 0) == (name != "TER") else "worse"
+                    if isinstance(metric, MetricCommand):
+                        outcome = "higher" if difference > 0 else "lower"
+                paired = replace(paired, difference=difference, p_value=p_value, outcome=outcome)
+            row.append(paired)
         scores.append(tuple(row))
     return Comparison(
         tuple(system.name for system in systems),

@@ -5,20 +5,21 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from mt import __version__
-from mt.config import Config, DataConfig, DecodingConfig
+from mt.config import Config, DataConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.corpus_files import LineReader
 from mt.data.glossary import read_terms
 from mt.data.pairs import SentencePair, TextPairs
+from mt.data.sources import find_test_set
 from mt.data.splits import open_split
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, log_notes
@@ -27,12 +28,15 @@ from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, requi
 from mt.evaluation.run_info import choose_split, read_config, render_card, update_card
 from mt.evaluation.scores import (
     Evaluation,
+    MetricCommand,
     check_metrics,
     evaluate,
     label_scores,
     measure_off_target,
+    score_corpus,
 )
 from mt.files import hash_file, read_json, require_regular_file, resolved, write_json, write_text
+from mt.languages import base_language
 from mt.model.device import keep_freed_memory
 from mt.runs import (
     CONFIG_FILE,
@@ -46,7 +50,10 @@ from mt.runs import (
     read_exported,
 )
 
+SACREBLEU = "sacrebleu:"
+"""Prefix of a split that is a test set of sacreBLEU."""
 _MAX_LOGGED_LINES = 5
+_ANOTHER_NAME = "give these texts another name with --split NAME"
 
 _logger = logging.getLogger(__name__)
 
@@ -57,7 +64,7 @@ class GivenTexts:
 
     sources: Path
     references: tuple[Path, ...]
-    """At least one file; the first is the target side of the split that `with_texts` adds."""
+    """At least one file; the first is the target side of the split that `find_split` adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,8 @@ class EvaluationJob:
     """Corpora for an imported run, whose config has none."""
     glossary: Path | None = None
     """File with terms to use; their share in the translations is counted."""
+    commands: tuple[MetricCommand, ...] = ()
+    """Metrics of other programs."""
     reuses: bool = False
     """Take the translations of an earlier evaluation of the same model, texts and settings."""
 
@@ -89,25 +98,31 @@ class EvaluationSet:
     target_language: str
     tokenizer: str
     """BLEU's tokenizer."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Parts of signatures: `test` and `lang` of a test set of sacreBLEU."""
 
 
 def read_evaluation_set(
     config: Config, split: str, checks: TextChecks, texts: GivenTexts | None
 ) -> EvaluationSet:
     """Read a split of a run; raise DataError if the checks reject its texts."""
-    opened = open_split(config.data, split)
+    opened, section = open_split(config.data, split), config.data.split(split)
     source, language = opened.source, opened.direction.target
     tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = tuple(source.pairs())
     names = [f"{source.description}, {side} side" for side in ("source", "target")]
     if isinstance(source, TextPairs):
         names = [str(source.source), str(source.target)]
+    further, marks = texts.references[1:] if texts else (), dict[str, str]()
+    if isinstance(section, TextSource) and section.sacrebleu:
+        further = find_test_set(section.sacrebleu, opened.direction)[2:]
+        marks = {"test": section.sacrebleu, "lang": "-".join(map(base_language, opened.direction))}
     right = [ScoredText(names[1], [pair.target for pair in pairs])]
-    right += map(ScoredText.of_file, texts.references[1:]) if texts else ()
+    right += map(ScoredText.of_file, further)
     left = ScoredText(names[0], [pair.source for pair in pairs])
     require_same_lengths(left, right)
     checks.check_sources(left, right, language=language)
-    return EvaluationSet(split, left, tuple(right), language, tokenizer)
+    return EvaluationSet(split, left, tuple(right), language, tokenizer, marks)
 
 
 def evaluate_run(
@@ -147,6 +162,7 @@ def evaluate_run(
         for side, lines in (("sources", sources), ("references", references[0].lines)):
             inputs.append((side, folder / f"{split}.{side}.txt"))
             _write_lines(inputs[-1][1], lines)
+        inputs += [("references", Path(text.name)) for text in references[1:]]
     models = [run, *decoding.ensemble]
     if decoding.quantization != "none" and not is_exported(run):
         models.append(export_folder(run, decoding.quantization))
@@ -169,15 +185,7 @@ def evaluate_run(
     else:
         translations = translate_pairs(translator, [SentencePair(line, "") for line in sources])
         texts = [translation.text for translation in translations]
-    evaluation = evaluate(
-        texts,
-        [text.lines for text in references],
-        target_language=test_set.target_language,
-        tokenizer=test_set.tokenizer,
-        metrics=job.metrics,
-        resamples=job.resamples,
-    )
-    evaluation = replace(evaluation, label=label_scores(name, len(texts), decoding.search_label))
+    hypotheses = _write_lines(written, texts)  # a program that fails loses none of them
     seconds = time.perf_counter() - started_at
     noted = [line for line in translations if line.notes]
     for line in noted[:_MAX_LOGGED_LINES]:
@@ -185,8 +193,9 @@ def evaluate_run(
     if len(noted) > _MAX_LOGGED_LINES:
         more = len(noted) - _MAX_LOGGED_LINES
         _logger.warning("and %d more such lines of %d", more, len(translations))
-    hypotheses = _write_lines(written, texts)
     checks.check_made(hypotheses, references, language=test_set.target_language)
+    evaluation = score_set(test_set, texts, job, checks.forced)
+    evaluation = replace(evaluation, label=label_scores(name, len(texts), decoding.search_label))
     if config.data.is_multilingual:
         try:
             rate = measure_off_target(
@@ -195,7 +204,6 @@ def evaluate_run(
             evaluation = replace(evaluation, off_target=rate)
         except DataError as error:
             _logger.warning("note: no off-target rate: %s", error)
-    evaluation = evaluation.marked("forced", checks.forced)
     if terms:
         uses = [use for line in translations for use in line.terms]
         counts = Counter([*(use.fate for use in uses), *(use.way for use in uses)])
@@ -218,6 +226,28 @@ def evaluate_run(
     write_json(path, record)
     update_card(run, card)
     return evaluation
+
+
+def score_set(
+    test_set: EvaluationSet, lines: Sequence[str], job: EvaluationJob, forced: str
+) -> Evaluation:
+    """Return the scores of translations by all metrics of a job, with the marks of the texts."""
+    references = [text.lines for text in test_set.references]
+    scores = evaluate(
+        lines,
+        references,
+        target_language=test_set.target_language,
+        tokenizer=test_set.tokenizer,
+        metrics=job.metrics,
+        resamples=job.resamples,
+    )
+    for command in job.commands:
+        numbers = command.score_lines(test_set.sources.lines, lines, references[0])
+        score = score_corpus(command, numbers, references, job.resamples)
+        scores = replace(scores, further=(*scores.further, score))
+    for key, value in {**test_set.marks, "forced": forced}.items():
+        scores = scores.marked(key, value)
+    return scores
 
 
 def name_evaluation(
@@ -263,13 +293,32 @@ def hash_inputs(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, str], ...]
 def find_split(
     run: Path, split: str | None, overrides: Sequence[str], job: EvaluationJob
 ) -> tuple[Config, str]:
-    """Return the config of a run with the texts of a job, and the name of the split to score."""
+    """Return the config of a run, and the name of the split to score.
+
+    The texts of a job, and the test set of a split `sacrebleu:NAME`, are one more test split of the
+    config. The tags of `decoding` choose its direction in a multilingual run.
+    """
     config = read_config(run, job.data)
-    if job.texts:
+    named = (split or "").startswith(SACREBLEU)
+    if job.texts or named:
         chosen = load_config(run / CONFIG_FILE, overrides=overrides)
         require_tag(chosen.tags_to_choose(), overrides, name=run)
-        data, split = with_texts(config.data, run, split, job.texts, decoding=chosen.decoding)
-        config = config.changed(data=data)
+        tag, target_tag = chosen.decoding.tag, chosen.decoding.target_tag
+        direction = chosen_direction(config.data, tag, target_tag)
+        places: dict[str, str | None]
+        if job.texts:
+            split = name_texts(run, split, job.texts)
+            places = {"source": str(job.texts.sources), "target": str(job.texts.references[0])}
+        else:
+            places = {"sacrebleu": (split or "").removeprefix(SACREBLEU)}
+            find_test_set(places["sacrebleu"] or "", direction)
+            split = re.sub(r"[^\w-]+", "-", f"{split}-{direction.source}-{direction.target}")
+        if split in config.data.split_names():
+            raise UserError(f"split `{split}` is already in the config of the run; {_ANOTHER_NAME}")
+        languages = {"source_language": direction.source, "target_language": direction.target}
+        places |= {**languages, "tag": tag, "target_tag": target_tag}
+        tests = {**config.data.tests, split: TextSource.model_validate(places)}
+        config = config.changed(data=config.data.changed(tests=tests))
     return config, choose_split(config.data, split)
 
 
@@ -278,27 +327,20 @@ def load_for_split(
 ) -> tuple[Config, str, Translator]:
     """Return the config, the split of `find_split`, and the model with the tags of the split."""
     config, split = find_split(run, split, overrides, job)
+    open_split(config.data, split)  # a missing file is an error before the model is loaded
     overrides = [*config.tag_overrides(split), *overrides]
     return config, split, Translator.load(run, overrides=overrides, device=device)
 
 
-def with_texts(
-    data: DataConfig, run: Path, split: str | None, texts: GivenTexts, *, decoding: DecodingConfig
-) -> tuple[DataConfig, str]:
-    """Return the data of a run with the given test set as one more split, and the split's name.
+def name_texts(run: Path, split: str | None, texts: GivenTexts) -> str:
+    """Return the name of a given test set: `split`, or that of the sources up to its first dot.
 
-    The default name is the file name of the sources up to its first dot. The tags of
-    `decoding` choose the direction of a multilingual run.
-
-    Raises UserError if the config has a split of this name or other texts were scored under it,
-    DataError if a file is missing or is a pipe.
+    Raises UserError if other texts were scored under this name, DataError if a file is missing or
+    is a pipe.
     """
     files = [require_regular_file(path) for path in (texts.sources, *texts.references)]
     check_named_once(texts.references)
     name = split or re.sub(r"[^\w-]+", "-", texts.sources.name.split(".")[0]) or "texts"
-    another = "give these texts another name with --split NAME"
-    if name in data.split_names():
-        raise UserError(f"split `{name}` is already in the config of the run; {another}")
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: a name has only letters, digits, `-` and `_`")
     folder = run / EVALUATIONS_FOLDER
@@ -310,20 +352,11 @@ def with_texts(
         except (RunError, TypeError, KeyError):
             texts_scored = []
         if texts_scored != [hash_file(file) for file in files]:
-            raise UserError(f"{score}: is the score of other texts; {another}")
+            raise UserError(f"{score}: is the score of other texts; {_ANOTHER_NAME}")
     for path in map(resolved, files):
         if path.parent == resolved(folder) and path.name.startswith(f"{name}."):
-            raise UserError(f"{path}: the translations would replace this file; {another}")
-    direction = chosen_direction(data, decoding.tag, decoding.target_tag)
-    source = TextSource(
-        source=str(texts.sources),
-        target=str(texts.references[0]),
-        source_language=direction.source,
-        target_language=direction.target,
-        tag=decoding.tag,
-        target_tag=decoding.target_tag,
-    )
-    return data.changed(tests={**data.tests, name: source}), name
+            raise UserError(f"{path}: the translations would replace this file; {_ANOTHER_NAME}")
+    return name
 
 
 def evaluate_files(
@@ -343,33 +376,45 @@ def evaluate_files(
     """
     check_metrics(job.metrics)
     checks = TextChecks(job.allow)
-    check_named_once(references)
-    tokenizer = checks.check_tokenizer(target_language, tokenizer)
-    scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
-    left = ScoredText.of_file(sources) if sources else None
+    test_set = read_files(references, sources, target_language, tokenizer, checks)
+    scored, right = ScoredText.of_file(hypotheses), test_set.references
+    left = test_set.sources if sources else None
     checks.check_texts(scored, right, left, language=target_language)
     # Other lengths are allowed by name.
-    shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
-    lines = scored.lines[:shortest]
+    texts = [scored, *right, *([left] if left else [])]
+    shortest = min(len(text.lines) for text in texts)
+    lines, *others = (replace(text, lines=text.lines[:shortest]) for text in texts)
     if left:
-        pairs = zip(lines, left.lines, strict=False)
+        pairs = zip(lines.lines, left.lines, strict=False)
         copies = [line == source for line, source in pairs if source]
         share = 100 * sum(copies) / max(len(copies), 1)
         message = "note: %s: %d of %d lines (%.1f%%) are identical to their source"
         _logger.warning(message, scored.name, sum(copies), len(copies), share)
-    scores = evaluate(
-        lines,
-        [text.lines[:shortest] for text in right],
-        target_language=target_language,
-        tokenizer=tokenizer,
-        metrics=job.metrics,
-        resamples=job.resamples,
-    )
+        test_set = replace(test_set, sources=others.pop())
+    test_set = replace(test_set, references=tuple(others))
     inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
     inputs += [("sources", sources)] if sources else []
-    label = label_scores(f"{hypotheses} against {', '.join(map(str, references))}", len(lines), "")
-    scores = replace(scores, label=label, inputs=hash_inputs(inputs))
-    return scores.marked("forced", checks.forced)
+    scores = score_set(test_set, lines.lines, job, checks.forced)
+    label = label_scores(f"{hypotheses} against {test_set.name}", shortest, "")
+    return replace(scores, label=label, inputs=hash_inputs(inputs))
+
+
+def read_files(
+    references: Sequence[Path],
+    sources: Path | None,
+    target_language: str,
+    tokenizer: str,
+    checks: TextChecks,
+) -> EvaluationSet:
+    """Read a test set of files; raise UserError for language or tokenizer, DataError for a file."""
+    check_named_once(references)
+    return EvaluationSet(
+        ", ".join(map(str, references)),
+        ScoredText.of_file(sources) if sources else ScoredText("no sources", ()),
+        tuple(map(ScoredText.of_file, references)),
+        target_language,
+        checks.check_tokenizer(target_language, tokenizer),
+    )
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> ScoredText:

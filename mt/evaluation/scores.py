@@ -1,4 +1,4 @@
-"""BLEU, chrF, chrF++ and TER by sacreBLEU, with their signatures.
+"""BLEU, chrF, chrF++ and TER by sacreBLEU, and metrics of other programs, with their signatures.
 
 All scores of the project are computed here, on raw text. sacreBLEU: Post 2018, "A Call for Clarity
 in Reporting BLEU Scores".
@@ -6,17 +6,23 @@ in Reporting BLEU Scores".
 
 import functools
 import http.client
+import json
 import logging
+import math
 import re
+import shlex
 import shutil
+import subprocess
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric, Signature
+from sacrebleu.metrics.base import Score as MetricScore
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -85,6 +91,13 @@ ONE_ERROR = 0.16
 LEAST_DIFFERING = 6
 """Sentences that must differ; an exact test of fewer never reaches a level of 5 %."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
+COMMAND = "|command:"
+"""Part of the signature of a metric of another program."""
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_SIDES = {"sources", "translations", "references"}
+"""Files that a metric of another program may read."""
+_ROUNDING = 1.01e-4
+"""Greatest difference between the mean of numbers of four decimals and their printed mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +113,9 @@ class ConfidenceInterval:
         assert result.mean is not None and result.ci is not None, "it was computed"
         return cls(float(result.mean), float(result.ci))
 
-    def as_text(self) -> str:
-        """Return both numbers with two decimals."""
-        return f"{self.mean:.2f} ± {self.half_width:.2f}"
+    def as_text(self, decimals: int = 2) -> str:
+        """Return both numbers."""
+        return f"{self.mean:.{decimals}f} ± {self.half_width:.{decimals}f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +123,9 @@ class Score:
     """Value of a metric, with its signature."""
 
     name: str
-    """sacreBLEU's name of the metric: `BLEU`, `chrF2`, `chrF2++`, `TER`."""
+    """`BLEU`, `chrF2`, `chrF2++`, `TER`, or the name of a metric of another program."""
     value: float
-    """Score from 0 to 100. TER may exceed 100, and lower is better."""
+    """Score of sacreBLEU from 0 to 100. TER may exceed 100, and lower is better."""
     signature: str
     """sacreBLEU's signature: reference count, case, tokenizer, smoothing, version.
 
@@ -167,13 +180,13 @@ class Evaluation:
     """Number of terms of a glossary: `used`, of these `placed`, and `missed`."""
 
     def as_text(self) -> str:
-        """Return the label and an aligned table: metric, score with two decimals, signature."""
-        head = ["metric", "score", "signature"]
-        rows = [[score.name, f"{score.value:.2f}", score.signature] for score in self.scores()]
-        if self.bleu.interval:
-            head.insert(2, "95 % interval")
-            for row, score in zip(rows, self.scores(), strict=True):
-                row.insert(2, score.interval.as_text() if score.interval else "")
+        """Return the label and an aligned table: metric, score, signature."""
+        head = ["metric", "score", *(["95 % interval"] if self.bleu.interval else []), "signature"]
+        rows = []
+        for score in self.scores():
+            decimals = 4 if COMMAND in score.signature else 2  # most programs: from 0 to 1
+            interval = [score.interval.as_text(decimals)] if score.interval else []
+            rows.append([score.name, f"{score.value:.{decimals}f}", *interval, score.signature])
         lines = [self.label, align_columns([head, *rows], right=[1])]
         if self.bleu.lengths:
             ratio, penalty = self.bleu.lengths
@@ -193,17 +206,24 @@ class Evaluation:
         return "\n".join(filter(None, lines))
 
     def as_record(self) -> dict[str, Any]:
-        """Return the scores as plain data; the key of chrF2 is `chrf`."""
+        """Return the scores as plain data; the key of chrF2 is `chrf`.
+
+        Those of other programs are in a list, `commands`.
+        """
+        commands = [score for score in self.scores() if COMMAND in score.signature]
         record: dict[str, Any] = {
             "label": self.label,
             **{
                 score.name.lower().replace("chrf2", "chrf"): score.as_record()
                 for score in self.scores()
+                if score not in commands
             },
             "sentences": self.sentences,
             "target_language": self.target_language,
             "inputs": list(self.inputs),
         }
+        if commands:
+            record["commands"] = [{"name": score.name, **score.as_record()} for score in commands]
         if self.off_target:
             record["off_target"] = self.off_target
         if self.terms is not None:
@@ -248,23 +268,27 @@ def evaluate(
             raise DataError(f"{message} lines")
     if not hypotheses or not references:
         raise DataError("there is no sentence to score")
-    scores = []
-    for metric in choose_metrics(target_language, tokenizer, metrics):
-        result, interval = metric.corpus_score(hypotheses, references), None
-        is_bleu = isinstance(result, BLEUScore)
-        lengths = (result.ratio, result.bp) if is_bleu else None
-        matches = result.counts[-1] if is_bleu else None
-        signature = str(metric.get_signature())
-        if resamples > 1:
-            _, signature, (drawn,) = paired_test(
-                metric, [hypotheses], references, samples=resamples
-            )
-            interval = ConfidenceInterval.of(drawn)
-        score = float(result.score)
-        scores.append(Score(result.name, score, signature, interval, lengths, matches))
-    bleu, chrf, *rest = scores
+    bleu, chrf, *rest = (
+        score_corpus(metric, hypotheses, references, resamples)
+        for metric in choose_metrics(target_language, tokenizer, metrics)
+    )
     evaluation = Evaluation(bleu, chrf, len(hypotheses), target_language, further=tuple(rest))
     return evaluation.marked("text", label_form(references, target_language))
+
+
+def score_corpus(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], resamples: int
+) -> Score:
+    """Return the score of a metric, from 2 `resamples` up with an interval."""
+    result, interval = metric.corpus_score(hypotheses, references), None
+    is_bleu = isinstance(result, BLEUScore)
+    lengths = (result.ratio, result.bp) if is_bleu else None
+    matches = result.counts[-1] if is_bleu else None
+    signature = str(metric.get_signature())
+    if resamples > 1:
+        _, signature, (drawn,) = paired_test(metric, [hypotheses], references, samples=resamples)
+        interval = ConfidenceInterval.of(drawn)
+    return Score(result.name, float(result.score), signature, interval, lengths, matches)
 
 
 def choose_metrics(
@@ -450,6 +474,96 @@ METRICS: dict[str, Callable[[str], Metric]] = {
 
 For TER, each character is a word in languages without spaces.
 """
+
+
+class MetricCommand(Metric):
+    """Mean of the numbers that a program prints, one for each line.
+
+    sacreBLEU resamples it like its metrics; the numbers, as text, take the place of translations.
+    """
+
+    def __init__(self, option: str) -> None:
+        """Read `NAME=COMMAND`, with a command as in a shell and placeholders for its files.
+
+        Raises UserError for the name of another metric, an unknown placeholder, and a program that
+        is missing.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.name, _, self.command = option.partition("=")
+        self.sides, problem = {*_PLACEHOLDER.findall(self.command)}, ""
+        try:
+            program = "".join(shlex.split(self.command)[:1])
+        except ValueError as error:
+            program, problem = "", str(error)
+        if not self.name or not {"translations"} <= self.sides <= _SIDES:
+            problem = "write NAME=COMMAND; it reads {translations}, and may read {sources} and "
+            problem += "{references}"
+        elif self.name.lower() in ("bleu", "chrf", "chrf2", "chrf2++", *METRICS):
+            problem = "another metric has this name"
+        elif not problem and not shutil.which(program):
+            problem = f"there is no program `{program}`"
+        if problem:
+            raise UserError(f"--metric-command {self.name}: {problem}")
+
+    def score_lines(
+        self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+    ) -> list[str]:
+        """Run the program, and return the last word of each line of its output, or its JSON list.
+
+        If one more number is the mean of all others, as COMET prints it, it is left out. Raises
+        UserError if the program fails, and if it does not print a number for each translation.
+        """
+        texts = {"sources": sources, "translations": translations, "references": references}
+        if not sources and "sources" in self.sides:
+            raise UserError(f"--metric-command {self.name}: the command needs --sources")
+        with TemporaryDirectory() as folder:
+            for side, lines in texts.items():
+                Path(folder, side).write_bytes("".join(f"{line}\n" for line in lines).encode())
+            words = shlex.split(self.command)
+            words = [_PLACEHOLDER.sub(lambda side: f"{folder}/{side[1]}", word) for word in words]
+            try:
+                run = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
+            except OSError as error:
+                raise UserError(f"--metric-command {self.name}: {error}") from error
+        program = f"--metric-command {self.name}: `{words[0]}`"
+        output, log = (text.decode(errors="replace").strip() for text in (run.stdout, run.stderr))
+        if run.returncode:
+            reason = log.rpartition("\n")[2] or f"status {run.returncode}, and nothing on stderr"
+            raise UserError(f"{program} failed: {reason}")
+        try:
+            printed = (line.split()[-1] for line in output.splitlines() if line.strip())
+            numbers = list(map(float, json.loads(output) if output.startswith("[") else printed))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{program} has to print a number for each line: {error}") from error
+        *rest, last = numbers or [0.0]
+        if len(rest) == len(translations) and abs(last - sum(rest) / len(rest)) < _ROUNDING:
+            numbers = rest
+        if len(numbers) != len(translations) or not all(map(math.isfinite, numbers)):
+            finite = f"{sum(map(math.isfinite, numbers)):,} finite numbers"
+            raise UserError(f"{program} printed {finite} for {len(translations):,} lines")
+        return list(map(str, numbers))
+
+    def get_signature(self) -> Signature:
+        """Return a signature with the command; the version would be that of sacreBLEU."""
+        signature = super().get_signature()
+        count = int("references" in self.sides)
+        signature.info |= {"nrefs": count, "command": self.command, "version": None}
+        return signature
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return sent
+
+    def _extract_reference_info(self, _: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def _compute_segment_statistics(self, hypothesis: str, _: dict[str, Any]) -> list[float]:
+        return [float(hypothesis), 1.0]
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> MetricScore:
+        return MetricScore(self.name, float(stats[0] / stats[1]))
+
+    def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> MetricScore:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
 def measure_off_target(
