@@ -5,7 +5,6 @@ in Reporting BLEU Scores".
 """
 
 import functools
-import http.client
 import json
 import logging
 import math
@@ -13,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -30,6 +28,7 @@ from sacrebleu.significance import PairedTest, Result
 from sacrebleu.tokenizers import tokenizer_spm
 from sentencepiece import SentencePieceProcessor
 
+from mt.data.corpus_files import download
 from mt.data.filters import can_be_judged, in_other_language, model_version
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.forms import is_tokenized
@@ -72,8 +71,6 @@ TOKENIZERS = {
     "already-tokenized": "none",
 }
 """Names of BLEU's tokenizers here and in sacreBLEU."""
-_DOWNLOAD_SECONDS = 10.0
-"""Longest time without an answer."""
 _RANKED_WORDS = 4
 """Words of a text below which it has no 4-gram, so that BLEU does not count it."""
 _RANKED_SHARE = 0.5
@@ -350,14 +347,13 @@ def missing_model_reason(tokenizer: str) -> str:
     path = Path(folder, "models", PurePosixPath(url).name)
     try:
         if not path.is_file():
-            _logger.info("downloading %s for BLEU", url)
-            with urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as response:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with replace_file(path) as part, part.open("wb") as file:
-                    shutil.copyfileobj(response, file)
+            copy = download(url)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as part:
+                shutil.copyfile(copy, part)
         SentencePieceProcessor().Load(str(path))
-    except (OSError, http.client.HTTPException) as error:
-        return f"its model cannot be downloaded ({error}): put {url} at {path}"
+    except (OSError, DataError) as error:
+        return f"its model is missing ({error}): put it at {path}"
     except RuntimeError:
         return f"{path} is damaged: delete it"
     return ""
@@ -492,16 +488,17 @@ class MetricCommand(Metric):
         self.name, _, self.command = option.partition("=")
         self.sides, problem = {*_PLACEHOLDER.findall(self.command)}, ""
         try:
-            program = "".join(shlex.split(self.command)[:1])
+            self.words = shlex.split(self.command)
         except ValueError as error:
-            program, problem = "", str(error)
+            self.words, problem = [], str(error)
         if not self.name or not {"translations"} <= self.sides <= _SIDES:
-            problem = "write NAME=COMMAND; it reads {translations}, and may read {sources} and "
-            problem += "{references}"
+            problem = (
+                "write NAME=COMMAND; COMMAND reads {translations}, also {sources}, {references}"
+            )
         elif self.name.lower() in ("bleu", "chrf", "chrf2", "chrf2++", *METRICS):
             problem = "another metric has this name"
-        elif not problem and not shutil.which(program):
-            problem = f"there is no program `{program}`"
+        elif self.words and not shutil.which(self.words[0]):
+            problem = f"there is no program `{self.words[0]}`"
         if problem:
             raise UserError(f"--metric-command {self.name}: {problem}")
 
@@ -519,8 +516,7 @@ class MetricCommand(Metric):
         with TemporaryDirectory() as folder:
             for side, lines in texts.items():
                 Path(folder, side).write_bytes("".join(f"{line}\n" for line in lines).encode())
-            words = shlex.split(self.command)
-            words = [_PLACEHOLDER.sub(lambda side: f"{folder}/{side[1]}", word) for word in words]
+            words = [_PLACEHOLDER.sub(lambda side: f"{folder}/{side[1]}", x) for x in self.words]
             try:
                 run = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
             except OSError as error:
