@@ -51,6 +51,7 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
         ("r --calibrate --sources s", "a run is scored on --sources and --references; give both"),
         ("r --sources s --split x", "--split cannot be combined with --sources without --ref"),
         ("r --calibrate --metric ter", "--metric cannot be combined with --calibrate; score RUN"),
+        ("r --metric-command x=y", "--metric-command x: write NAME=COMMAND"),
         ("h --target-language zh", "--target-language cannot be combined with a run; score RUN"),
         *(
             (f"text {options}", "text: a file is scored with --references and --target-language")

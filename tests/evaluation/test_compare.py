@@ -27,7 +27,7 @@ from mt.evaluation.compare import (
     slice_by_length,
 )
 from mt.evaluation.evaluate import EvaluationSet, evaluate_run
-from mt.evaluation.scores import ConfidenceInterval, Resampling
+from mt.evaluation.scores import ConfidenceInterval, MetricCommand, Resampling
 from mt.files import write_text
 
 TESTS: tuple[Resampling, ...] = ("bootstrap", "randomization")
@@ -89,6 +89,17 @@ def test_better_system_is_significant(test: Resampling) -> None:
         assert row[1].difference == pytest.approx(row[1].value - row[0].value)
     backwards = scores([RIGHT, WRONG], test=test, samples=500, metrics=("ter",))
     assert [row[1].outcome for row in backwards] == ["worse"] * 3
+
+
+def test_numbers_of_a_program_are_higher_or_lower() -> None:
+    program = "import sys; print([len(line.split()[0]) for line in open(sys.argv[1])])"
+    command = MetricCommand(f"first=python -c '{program}' {{translations}}")
+    for systems, outcome in (([WRONG, RIGHT], "lower"), ([RIGHT, WRONG], "higher")):
+        row = scores(systems, samples=200, commands=(command,))[-1]
+        means = [np.mean([len(t.split()[0]) for t in system.translations]) for system in systems]
+        assert [score.value for score in row] == pytest.approx(means)
+        assert (row[1].metric, row[1].outcome) == ("first", outcome)
+        assert row[0].signature.endswith(f"|command:{command.command}")
 
 
 def test_equal_systems_seldom_differ_significantly() -> None:

@@ -8,17 +8,23 @@ from typing import Any, cast
 
 import pytest
 import sacrebleu
+from sacrebleu.dataset import DATASETS
+from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
 from mt.config import Config, DecodingConfig
+from mt.config.data import TextSource
 from mt.config.loading import dump_config, load_config
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, RunError, UserError
+from mt.evaluation.checks import TextChecks
 from mt.evaluation.evaluate import (
     EvaluationJob,
     GivenTexts,
     evaluate_files,
     evaluate_run,
+    find_split,
     name_evaluation,
+    read_evaluation_set,
 )
 from mt.evaluation.scores import Score
 from mt.files import hash_file
@@ -219,6 +225,38 @@ def test_run_is_scored_on_a_given_test_set(run: Path, news: GivenTexts, tmp_path
     assert [Path(path) for path in paths] == list(both.references)
     evaluate_run(run, split="more_news", device="cpu", job=job)
     assert (run / "evaluations" / "more_news.json").is_file()
+
+
+def test_run_is_scored_on_a_test_set_of_sacrebleu(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sacrebleu.dataset.base.SACREBLEU_DIR", str(tmp_path))
+    two = FakeSGMLDataset("wmt99/two", [], langpairs={"de-en": ["", "", ""]})
+    far = FakeSGMLDataset("wmt98", ["http://localhost:1/x.tgz"], langpairs={"de-en": ["", ""]})
+    monkeypatch.setitem(DATASETS, "wmt99/two", two)
+    monkeypatch.setitem(DATASETS, "wmt98", far)
+    (tmp_path / "wmt99/two").mkdir(parents=True)
+    for field in ("src", "ref-0", "ref-1", "docid", "genre", "origlang"):
+        lines = {"ref-0": RIGHT, "ref-1": OTHER}.get(field, SOURCES)
+        write(tmp_path / "wmt99/two" / f"wmt99_two.de-en.{field}", lines)
+    scores = evaluate_run(run, split="sacrebleu:wmt99/two", device="cpu")
+    assert scores.bleu.value == sacrebleu.corpus_bleu(MADE, [RIGHT, OTHER]).score
+    assert scores.bleu.signature.startswith("nrefs:2|")
+    assert scores.bleu.signature.endswith("|test:wmt99/two|lang:de-en")
+    config = load_config(run / "config.yaml")
+    data = config.data.changed(tests={"own": TextSource(sacrebleu="wmt99/two")})
+    (run / "config.yaml").write_text(dump_config(config.changed(data=data)))
+    monkeypatch.setattr(Translator, "load", None)  # errors come before
+    own = read_evaluation_set(*find_split(run, "own", (), EvaluationJob()), TextChecks(), None)
+    assert [text.lines for text in own.references] == [RIGHT, OTHER]
+    for name, reason in (
+        ("wmt99/tow", "did you mean `wmt99/two`"),
+        ("multi30k/2016", "no `de-en`; it has `en-fr`, `en-de`, `en-cs`"),
+        ("wmt98", "cannot be read .*refused"),
+        ("", "no test set ``"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            evaluate_run(run, split=f"sacrebleu:{name}", device="cpu")
 
 
 def test_only_scores_of_the_same_texts_are_replaced(

@@ -16,12 +16,14 @@ from sacrebleu.tokenizers import tokenizer_spm
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import (
     ONE_ERROR,
+    MetricCommand,
     choose_tokenizer,
     evaluate,
     is_better_than_chance,
     label_form,
     measure_off_target,
     missing_model_reason,
+    score_corpus,
     why_unable_to_rank,
 )
 from tests.factories import foreign_vocabulary
@@ -99,6 +101,57 @@ def test_intervals_equal_sacrebleu() -> None:
     assert drawn.bleu.interval is not None
     assert f"  {drawn.bleu.interval.as_text()}   nrefs:1|bs:200" in bleu
     assert drawn.as_record()["bleu"]["interval"] == asdict(drawn.bleu.interval)
+
+
+def numbers(text: str) -> str:
+    """Return a command that prints a text, and whose files have a line for each of its words."""
+    return f'python -c \'print(open("{{translations}}").read() and """{text}""")\''
+
+
+@pytest.mark.parametrize(
+    "output", ["a 0.25\nb 1.5\nc -2e0", "[0.25, 1.5, -2]", "0.25\n1.5\n-2\nx score: -0.0833"]
+)
+def test_a_program_prints_the_score_of_each_line(output: str) -> None:
+    command = MetricCommand(f"mine={numbers(output)}")
+    lines = command.score_lines((), ENGLISH, ENGLISH_A)
+    values = list(map(float, lines))
+    assert values == [0.25, 1.5, -2]
+    score = score_corpus(command, lines, [ENGLISH_A], 500)
+    drawn = np.random.default_rng(12345).choice(3, (500, 3))  # as sacreBLEU
+    means = np.sort(np.array(values)[drawn].mean(1))
+    assert score.interval is not None
+    assert (score.value, score.interval.mean) == pytest.approx((-1 / 12, means.mean()))
+    assert score.interval.half_width == pytest.approx((means[-13] - means[12]) / 2)
+    assert score.signature == f"nrefs:0|bs:500|seed:12345|command:{command.command}"
+    evaluation = evaluate(ENGLISH, [ENGLISH_A], target_language="en", resamples=100)
+    evaluation = replace(evaluation, further=(score,))
+    assert evaluation.as_record()["commands"] == [{"name": "mine", **score.as_record()}]
+    assert "-0.0833" in evaluation.as_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("BLEU=cat {translations}", "another metric"),
+        ("ter=cat {translations}", "another metric"),
+        ("x=nothing-of-this-name {translations}", "no program `nothing-of-this-name`"),
+        ("x=cat {hypotheses} {translations}", "reads {translations}, also {sources}"),
+        ("x=cat {sources}", "reads {translations}"),
+        ("x", "NAME=COMMAND"),
+        ("x='cat {translations}", "No closing quotation"),
+        ("x=cat {sources} {translations}", "needs --sources"),
+        ("x=cat {translations}", "could not convert string to float: 'mat.'"),
+        ("x=cat {translations}.missing", "`cat` failed: .*No such file"),
+        (f"x={numbers('1')}", "1 finite numbers for 3 lines"),
+        (f"x={numbers('1 2 3 4')}", "1 finite numbers"),
+        (f"x={numbers('[1, 2, NaN]')}", "2 finite numbers"),
+        (f"x={numbers('[1, 2, null]')}", "a number for each line"),
+        (f"x={numbers('[1, 2, 4, 2.4]')}", "4 finite numbers"),
+    ],
+)
+def test_a_bad_program_is_one_line(option: str, reason: str) -> None:
+    with pytest.raises(UserError, match=rf"^--metric-command \w*: [^\n]*{reason}[^\n]*$"):
+        MetricCommand(option).score_lines((), ENGLISH, ENGLISH_A)
 
 
 def test_unknown_metrics_are_errors() -> None:
