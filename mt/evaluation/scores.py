@@ -93,8 +93,6 @@ COMMAND = "|command:"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _SIDES = {"sources", "translations", "references"}
 """Files that a metric of another program may read."""
-_ROUNDING = 1.01e-4
-"""Greatest difference between the mean of numbers of four decimals and their printed mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,21 +484,20 @@ class MetricCommand(Metric):
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.name, _, self.command = option.partition("=")
-        self.sides, problem = {*_PLACEHOLDER.findall(self.command)}, ""
+        self.sides = {*_PLACEHOLDER.findall(self.command)}
         try:
             self.words = shlex.split(self.command)
+            if not self.name or not {"translations"} <= self.sides <= _SIDES:
+                raise ValueError(
+                    "write NAME=COMMAND, with {translations} in the command, and "
+                    "{sources} and {references} if it reads them"
+                )
+            if self.name.lower() in ("bleu", "chrf", "chrf2", "chrf2++", *METRICS):
+                raise ValueError("another metric has this name")
+            if not shutil.which(self.words[0]):
+                raise ValueError(f"there is no program `{self.words[0]}`")
         except ValueError as error:
-            self.words, problem = [], str(error)
-        if not self.name or not {"translations"} <= self.sides <= _SIDES:
-            problem = (
-                "write NAME=COMMAND; COMMAND reads {translations}, also {sources}, {references}"
-            )
-        elif self.name.lower() in ("bleu", "chrf", "chrf2", "chrf2++", *METRICS):
-            problem = "another metric has this name"
-        elif self.words and not shutil.which(self.words[0]):
-            problem = f"there is no program `{self.words[0]}`"
-        if problem:
-            raise UserError(f"--metric-command {self.name}: {problem}")
+            raise UserError(f"--metric-command {self.name}: {error}") from None
 
     def score_lines(
         self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
@@ -531,8 +528,8 @@ class MetricCommand(Metric):
             numbers = list(map(float, json.loads(output) if output.startswith("[") else printed))
         except (ValueError, TypeError) as error:
             raise UserError(f"{program} has to print a number for each line: {error}") from error
-        *rest, last = numbers or [0.0]
-        if len(rest) == len(translations) and abs(last - sum(rest) / len(rest)) < _ROUNDING:
+        *rest, last = numbers or [0.0]  # of four decimals, and so is the mean
+        if len(rest) == len(translations) and abs(last - sum(rest) / len(rest)) < 1.01e-4:
             numbers = rest
         if len(numbers) != len(translations) or not all(map(math.isfinite, numbers)):
             finite = f"{sum(map(math.isfinite, numbers)):,} finite numbers"

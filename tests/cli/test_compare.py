@@ -46,6 +46,8 @@ def test_files_are_compared(program: Program) -> None:
     ("arguments", "name"),
     [
         (["poor.txt"], "2 to 26"),
+        (["poor.txt"] * 27, "2 to 26"),
+        (["poor.txt", "./poor.txt"], "a system is named twice"),
         (["poor.txt", "god.txt"], "god.txt: no such file; did you mean `good.txt`?"),
         (["poor.txt", "good.txt", "--split", "x"], "--split"),
         (["poor.txt", "good.txt", "--sources", "none.txt"], "none.txt: is empty"),

@@ -81,12 +81,17 @@ def test_calibration_is_stored_as_numbers_and_read_again(calibrated_run: Path) -
     assert calibration.expect((zero + least) / 2) == pytest.approx(lowest / 2)
 
 
-def test_a_second_calibration_is_the_same(calibrated_run: Path, tmp_path: Path) -> None:
+def test_a_second_calibration_is_the_same_and_is_not_made_unasked(
+    calibrated_run: Path, tmp_path: Path
+) -> None:
     run, folder = shutil.copytree(calibrated_run, tmp_path / "run"), calibrated_run.parent
     job = EvaluationJob(texts=GivenTexts(folder / "more.en", (folder / "more.de",)))
     calibrate_run(run, device="cpu", job=job)
     stored = [(path / "confidence.json").read_text() for path in (run, calibrated_run)]
     assert stored[0] == stored[1]
+    before = (run / "confidence.json").stat().st_mtime_ns
+    calibrate_trained_run(run, load_config(run / "config.yaml"))
+    assert (run / "confidence.json").stat().st_mtime_ns == before
 
 
 def test_small_splits_and_sampling_have_no_calibration(
@@ -105,12 +110,6 @@ def test_small_splits_and_sampling_have_no_calibration(
         calibrate_run(calibrated_run, device="cpu", job=job, overrides=["decoding.search=sample"])
 
 
-def test_a_calibrated_run_is_not_calibrated_again(calibrated_run: Path) -> None:
-    before = (calibrated_run / "confidence.json").stat().st_mtime_ns
-    calibrate_trained_run(calibrated_run, load_config(calibrated_run / "config.yaml"))
-    assert (calibrated_run / "confidence.json").stat().st_mtime_ns == before
-
-
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -121,9 +120,7 @@ Change = Callable[[dict[str, Any]], object]
         (lambda stored: stored.pop("curve"), "`curve`: Field required"),
         (lambda stored: stored["curve"].clear(), "`curve`: Tuple should have at least 2 items"),
         (lambda stored: stored.update(curve=[[1.0]]), "`curve.0.1`: Field required"),
-        (lambda stored: stored.update(curve=[[1.0, "x"]]), "`curve.0.1`"),
         (lambda stored: stored.update(curve=[[1.0, float("nan")]]), "damaged"),
-        (lambda stored: stored.update(curve=[[1.0, float("inf")]]), "damaged"),
         (lambda stored: stored.update(pairs=0), "`pairs`: Input should be greater than 0"),
     ],
 )

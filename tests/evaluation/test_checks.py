@@ -80,10 +80,6 @@ def check(
     return checks.forced
 
 
-def test_good_texts_pass() -> None:
-    assert check(MADE, [REFERENCES], SOURCES) == ""
-
-
 def first_lines(text: ScoredText) -> ScoredText:
     return replace(text, lines=text.lines[:3])
 
@@ -144,6 +140,7 @@ def test_faults_of_references_are_noted(
 
 
 def test_texts_of_the_same_form_pass() -> None:
+    assert check(MADE, [REFERENCES], SOURCES) == ""
     for change in (tokenized, str.lower, lambda line: tokenized(line.lower())):
         assert check(changed(MADE, change), [changed(REFERENCES, change)], None) == ""
 
@@ -183,21 +180,15 @@ def test_languages_with_uncertain_words_are_logged(caplog: pytest.LogCaptureFixt
     assert not caplog.messages
     TextChecks().check_tokenizer("tlh", "13a")
     assert "the language `tlh` is not known" in caplog.text
-
-
-def test_texts_that_bleu_hardly_counts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     checks, text = TextChecks(), ScoredText("x", ["แมวนั่งบนโต๊ะ"])
     checks.check_tokenizer("th", "13a")
     checks.check_made(text, [text], language="th")
     assert "finds no words in `th`" in caplog.text
 
 
-def test_unknown_reason_suggests_the_nearest() -> None:
+def test_allowed_reasons_are_in_every_signature(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match="--allow tokenised: unknown; did you mean `tokenized`"):
         TextChecks(["tokenised"])
-
-
-def test_allowed_reasons_are_in_every_signature(caplog: pytest.LogCaptureFixture) -> None:
     checks = TextChecks(["tokenized", "lowercased"])
     hypotheses = changed(MADE, lambda line: tokenized(line.lower()))
     with caplog.at_level(logging.WARNING):

@@ -57,6 +57,9 @@ def test_scores_equal_sacrebleu(
     assert scores.bleu.value == bleu.score
     assert scores.chrf.value == sacrebleu.corpus_chrf(hypotheses, references).score
     assert scores.bleu.value > 10
+    spaced = evaluate(hypotheses, references, target_language="en", tokenizer="already-tokenized")
+    assert spaced.bleu.value == sacrebleu.corpus_bleu(hypotheses, references, tokenize="none").score
+    assert "|tok:none|" in spaced.bleu.signature
     assert f"nrefs:{len(references)}|case:mixed|eff:no|tok:{tokenizer}" in scores.bleu.signature
     assert f"version:{sacrebleu.__version__}" in scores.bleu.signature
     assert scores.chrf.signature.startswith(f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:0")
@@ -81,6 +84,8 @@ def test_further_metrics_equal_sacrebleu(
     expected = sacrebleu.corpus_chrf(hypotheses, references, word_order=2).score
     assert (chrf.name, chrf.value) == ("chrF2++", expected)
     assert f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:2" in chrf.signature
+    with pytest.raises(UserError, match="`chrf\\+\\+`"):
+        evaluate(hypotheses, references, target_language=language, metrics=["chrf+"])
 
 
 def test_intervals_equal_sacrebleu() -> None:
@@ -108,9 +113,7 @@ def numbers(text: str) -> str:
     return f'python -c \'print(open("{{translations}}").read() and """{text}""")\''
 
 
-@pytest.mark.parametrize(
-    "output", ["a 0.25\nb 1.5\nc -2e0", "[0.25, 1.5, -2]", "0.25\n1.5\n-2\nx score: -0.0833"]
-)
+@pytest.mark.parametrize("output", ["[0.25, 1.5, -2]", "a 0.25\n1.5\n-2e0\nx score: -0.0833"])
 def test_a_program_prints_the_score_of_each_line(output: str) -> None:
     command = MetricCommand(f"mine={numbers(output)}")
     lines = command.score_lines((), ENGLISH, ENGLISH_A)
@@ -133,17 +136,14 @@ def test_a_program_prints_the_score_of_each_line(output: str) -> None:
     ("option", "reason"),
     [
         ("BLEU=cat {translations}", "another metric"),
-        ("ter=cat {translations}", "another metric"),
         ("x=nothing-of-this-name {translations}", "no program `nothing-of-this-name`"),
-        ("x=cat {hypotheses} {translations}", "reads {translations}, also {sources}"),
-        ("x=cat {sources}", "reads {translations}"),
+        ("x=cat {hypotheses} {translations}", "with {translations} in"),
         ("x", "NAME=COMMAND"),
         ("x='cat {translations}", "No closing quotation"),
         ("x=cat {sources} {translations}", "needs --sources"),
         ("x=cat {translations}", "could not convert string to float: 'mat.'"),
         ("x=cat {translations}.missing", "`cat` failed: .*No such file"),
         (f"x={numbers('1')}", "1 finite numbers for 3 lines"),
-        (f"x={numbers('1 2 3 4')}", "1 finite numbers"),
         (f"x={numbers('[1, 2, NaN]')}", "2 finite numbers"),
         (f"x={numbers('[1, 2, null]')}", "a number for each line"),
         (f"x={numbers('[1, 2, 4, 2.4]')}", "4 finite numbers"),
@@ -154,11 +154,6 @@ def test_a_bad_program_is_one_line(option: str, reason: str) -> None:
         MetricCommand(option).score_lines((), ENGLISH, ENGLISH_A)
 
 
-def test_unknown_metrics_are_errors() -> None:
-    with pytest.raises(UserError, match="`chrf\\+\\+`"):
-        evaluate(ENGLISH, [ENGLISH_A], target_language="en", metrics=["chrf+"])
-
-
 def test_form_of_the_references_is_in_every_signature() -> None:
     alike = [f"it was line {word} , and it ended here ." for word in ("a", "b", "c", "d", "e")]
     scores = evaluate(alike, [alike], target_language="en", metrics=["chrf++"])
@@ -167,6 +162,10 @@ def test_form_of_the_references_is_in_every_signature() -> None:
     assert scores.as_text().count("|text:tokenised,lower-cased") == 3
     plain = evaluate(alike[:3], [ENGLISH_A], target_language="en")
     assert "text:" not in plain.bleu.signature
+    long = [f"The {line} It was very long, and so on." for line in alike]
+    forms = [label_form(sets, "en") for sets in ([alike], [[x.title() for x in alike]], [long])]
+    assert forms == ["tokenised,lower-cased", "tokenised", ""]
+    assert label_form([alike, long], "en") == ""
 
 
 def _read(path: Path) -> list[str]:
@@ -308,15 +307,6 @@ def test_better_by_more_than_chance() -> None:
         assert is_better_than_chance(metric, right, poor, [right]) == is_better
 
 
-def test_already_tokenized_text_is_scored_as_it_is() -> None:
-    hypotheses, references = ["a dog 's bone , here ."], ["the dog 's bone , here ."]
-    scored = evaluate(hypotheses, [references], target_language="en", tokenizer="already-tokenized")
-    assert (
-        scored.bleu.value == sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none").score
-    )
-    assert "|tok:none|" in scored.bleu.signature
-
-
 @pytest.mark.parametrize(
     ("language", "tokenizer", "meant"),
     [
@@ -341,29 +331,6 @@ def test_bad_language_or_tokenizer_is_one_line(language: str, tokenizer: str, me
 def test_sets_of_other_sizes_are_errors(hypotheses: list[str], references: list[list[str]]) -> None:
     with pytest.raises(DataError):
         evaluate(hypotheses, references, target_language="en")
-
-
-PLAIN = [
-    "The cat, which sat on the mat, was fed by Anna.",
-    "Two dogs ran past London very fast!",
-    "Is it raining, Peter?",
-    "We came home; nobody was there.",
-    "On Monday, he read three books.",
-    "Mary asked: what is it?",
-]
-TOKENIZED = [
-    line.replace(",", " ,").replace(".", " .").replace("!", " !").replace("?", " ?")
-    for line in PLAIN
-]
-
-
-def test_label_is_the_form_that_all_references_share() -> None:
-    long = [f"a line of {word} , and so on ." for word in ("one", "two", "three", "four")]
-    long += ["yet another one , which is as long as it has to be , so that nobody may doubt it ."]
-    assert label_form([long], "en") == "tokenised,lower-cased"
-    assert label_form([TOKENIZED], "en") == "tokenised"
-    assert label_form([PLAIN], "en") == ""
-    assert label_form([TOKENIZED, PLAIN], "en") == ""
 
 
 WEATHER_DE = "das Wetter war sehr schön und wir gingen in den Wald"
