@@ -17,7 +17,6 @@ from mt.evaluation.evaluate import (
     evaluate_run,
     find_split,
     read_evaluation_set,
-    read_files,
 )
 from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import (
@@ -202,7 +201,7 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
         splits = options.splits or (None,)
         test_sets = [read_common_set(folders, split, checks, job) for split in splits]
     else:
-        splits, test_sets = (None,), [read_compared_files(options, checks)]
+        splits, test_sets = (None,), [read_files(options, checks)]
     # Files are checked before the first translation.
     files = {
         path: read_system(path, test_sets[0], options.allow)
@@ -257,7 +256,7 @@ def read_common_set(
     return sets[0]
 
 
-def read_compared_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:
+def read_files(options: CompareOptions, checks: TextChecks) -> EvaluationSet:
     """Return the test set of files of translations; raise UserError for a missing option."""
     if options.splits:
         raise UserError("--split is of runs, whose config has splits; files have --references")
@@ -265,11 +264,18 @@ def read_compared_files(options: CompareOptions, checks: TextChecks) -> Evaluati
         raise UserError("files of translations need --references, the right translations")
     if options.target_language is None:
         raise UserError("files of translations need --target-language, such as zh")
-    language, tokenizer = options.target_language, options.tokenizer or "auto"
-    test_set = read_files(options.references, options.sources, language, tokenizer, checks)
-    if options.sources and not test_set.sources.lines:
-        raise DataError(f"{options.sources}: is empty; name the file that was translated")
-    return test_set
+    sources = ScoredText("no sources", ())
+    if options.sources:
+        sources = ScoredText.of_file(options.sources)
+        if not sources.lines:
+            raise DataError(f"{options.sources}: is empty; name the file that was translated")
+    return EvaluationSet(
+        ", ".join(map(str, options.references)),
+        sources,
+        tuple(map(ScoredText.of_file, options.references)),
+        options.target_language,
+        checks.check_tokenizer(options.target_language, options.tokenizer or "auto"),
+    )
 
 
 def read_system(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> System:

@@ -376,45 +376,29 @@ def evaluate_files(
     """
     check_metrics(job.metrics)
     checks = TextChecks(job.allow)
-    test_set = read_files(references, sources, target_language, tokenizer, checks)
-    scored, right = ScoredText.of_file(hypotheses), test_set.references
-    left = test_set.sources if sources else None
+    check_named_once(references)
+    tokenizer = checks.check_tokenizer(target_language, tokenizer)
+    scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
+    left = ScoredText.of_file(sources) if sources else None
     checks.check_texts(scored, right, left, language=target_language)
     # Other lengths are allowed by name.
-    texts = [scored, *right, *([left] if left else [])]
-    shortest = min(len(text.lines) for text in texts)
-    lines, *others = (replace(text, lines=text.lines[:shortest]) for text in texts)
+    shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
+    lines, originals = scored.lines[:shortest], ScoredText("no sources", ())
     if left:
-        pairs = zip(lines.lines, left.lines, strict=False)
+        originals = replace(left, lines=left.lines[:shortest])
+        pairs = zip(lines, left.lines, strict=False)
         copies = [line == source for line, source in pairs if source]
         share = 100 * sum(copies) / max(len(copies), 1)
         message = "note: %s: %d of %d lines (%.1f%%) are identical to their source"
         _logger.warning(message, scored.name, sum(copies), len(copies), share)
-        test_set = replace(test_set, sources=others.pop())
-    test_set = replace(test_set, references=tuple(others))
+    right = [replace(text, lines=text.lines[:shortest]) for text in right]
+    name = ", ".join(map(str, references))
+    test_set = EvaluationSet(name, originals, tuple(right), target_language, tokenizer)
+    scores = score_set(test_set, lines, job, checks.forced)
     inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
     inputs += [("sources", sources)] if sources else []
-    scores = score_set(test_set, lines.lines, job, checks.forced)
-    label = label_scores(f"{hypotheses} against {test_set.name}", shortest, "")
+    label = label_scores(f"{hypotheses} against {name}", shortest, "")
     return replace(scores, label=label, inputs=hash_inputs(inputs))
-
-
-def read_files(
-    references: Sequence[Path],
-    sources: Path | None,
-    target_language: str,
-    tokenizer: str,
-    checks: TextChecks,
-) -> EvaluationSet:
-    """Read a test set of files; raise UserError for language or tokenizer, DataError for a file."""
-    check_named_once(references)
-    return EvaluationSet(
-        ", ".join(map(str, references)),
-        ScoredText.of_file(sources) if sources else ScoredText("no sources", ()),
-        tuple(map(ScoredText.of_file, references)),
-        target_language,
-        checks.check_tokenizer(target_language, tokenizer),
-    )
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> ScoredText:

@@ -39,7 +39,7 @@ from mt.runs import (
 )
 
 CARD_FILE = "README.md"
-_PLACE_KEYS = ("source", "target", "path", "name", "revision")
+_PLACE_KEYS = ("source", "target", "sacrebleu", "path", "name", "revision")
 """Keys of a corpus that say where it is."""
 _logger = logging.getLogger(__name__)
 
