@@ -35,7 +35,7 @@ def no_langid(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(text: str) -> None:
         raise DataError("py3langid is not installed")
 
-    monkeypatch.setattr("mt.serving.libretranslate.identify", refuse)
+    monkeypatch.setattr("mt.serving.requests.identify", refuse)
 
 
 def parts(fields: dict[str, str]) -> bytes:
