@@ -146,22 +146,20 @@ class Pairs:
         Of several sources it is the most probable language of `text`, if given. Raises
         HTTPException (400), with all routes, if there is none, or not only one.
         """
-        for name, code in (("source", source), ("target", target)):
-            offered = [getattr(route.direction, name) for route in self.routes]
-            if code and not any(is_same_language(code, other) for other in offered):
-                shown = " ".join(make_printable(code).split())[:_SHOWN]
-                reason = describe_country(shown) or f"`{shown}` is not supported"
-                raise HTTPException(INVALID, f"`{name}`: {reason}; {self}")
         routes = self._fit(source, target)
+        if not routes:
+            name, code = ("target", target) if self._fit(source, None) else ("source", source)
+            shown = " ".join(make_printable(code or "").split())[:_SHOWN]
+            reason = describe_country(shown) or f"`{shown}` is not supported"
+            raise HTTPException(INVALID, f"`{name}`: {reason}; {self}")
         if text is not None and len(routes) > 1:
             with suppress(DataError):  # py3langid is not installed
                 likely = dict(load_identifier().rank(text))
                 codes = [base_language(route.direction.source) for route in routes]
                 best = max(codes, key=lambda code: likely.get(code, 0.0))
                 routes = [routes[codes.index(best)]]
-        if len(routes) != 1:
-            reason = "name the languages by `source` and `target`" if routes else "no such pair"
-            raise HTTPException(INVALID, f"{reason}; {self}")
+        if len(routes) > 1:
+            raise HTTPException(INVALID, f"name the languages by `source` and `target`; {self}")
         return routes[0]
 
     def list_languages(self) -> list[dict[str, Any]]:
@@ -169,10 +167,10 @@ class Pairs:
         targets: dict[str, list[str]] = {}
         for source, target in [route.direction for route in self.routes]:
             targets.setdefault(source, []).append(target)
-        codes = dict.fromkeys([*targets, *(route.direction.target for route in self.routes)])
+            targets.setdefault(target, [])
         return [
-            {"code": code, "name": language_name(code), "targets": targets.get(code, [])}
-            for code in codes
+            {"code": code, "name": language_name(code), "targets": codes}
+            for code, codes in targets.items()
         ]
 
     async def open(self, route: Route) -> list[Translator]:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import PurePosixPath
 from statistics import fmean
@@ -24,6 +23,7 @@ from starlette.middleware.cors import CORSMiddleware
 from mt import __version__
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, as_terms
+from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Status
 from mt.documents.html import visible_text
 from mt.documents.segments import TranslatedLine, format_untranslated
@@ -53,7 +53,6 @@ from mt.serving.requests import (
 )
 
 _MESSAGE_LENGTH = 300
-_STATUSES = get_args(Status)
 _REFUSED = "texts with a refused translation"
 _BYTES = "application/octet-stream"
 # Only the contents of the page itself, and the API of its own server.
@@ -256,10 +255,12 @@ class Service:
         """Translate texts as LibreTranslate does."""
         self.access.check_key(request, missing=INVALID, field=read_key(body))
         asked = read_libre_request(body, self.limits, self.pairs)
-        is_auto, page = asked.source == AUTO, "\n".join(asked.texts)
-        text = visible_text(page) if asked.format == "html" else page
-        find = partial(self.pairs.choose, target=asked.target)
-        route = await asyncio.to_thread(find, None, text=text) if is_auto else find(asked.source)
+        is_auto, text = asked.source == AUTO, "\n".join(asked.texts)
+        if is_auto:
+            text = repair_unicode(visible_text(text) if asked.format == "html" else text)[0]
+            route = await asyncio.to_thread(self.pairs.choose, None, asked.target, text)
+        else:
+            route = self.pairs.choose(asked.source, asked.target)
         texts = await self.read_texts(asked.texts, asked.format, route.direction, "q")
         detected = None
         if is_auto:
@@ -426,52 +427,40 @@ class Service:
     ) -> list[LineAnswer]:
         """Return the answers for all lines, by one model or by two, one after the other.
 
-        Two models have no confidence in the whole, and the worse of both statuses.
-        """
-        answers = await self.submit(request, lines, halves[0], is_begun=is_begun)
-        for options in halves[1:]:
-            firsts = [answer.translation for answer in answers]
-            texts = [first.text for first in firsts]
-            seconds = await self.submit(request, texts, options, is_begun=True)
-            answers = [
-                LineAnswer(
-                    replace(
-                        second.translation,
-                        source=first.source,
-                        status=min(first.status, second.translation.status, key=_STATUSES.index),
-                        notes=(
-                            *(f"first model: {note}" for note in first.notes),
-                            *second.translation.notes,
-                        ),
-                        confidence=None,
-                    )
-                )
-                for first, second in zip(firsts, seconds, strict=True)
-            ]
-        return answers
-
-    async def submit(
-        self, request: Request, lines: Sequence[str], options: LineOptions, *, is_begun: bool
-    ) -> list[LineAnswer]:
-        """Return the answers of a model; cancel the lines if the client disconnects first.
-
-        Raises HTTPException if the batcher fails or refuses, and for a client that is gone.
+        The lines are cancelled if the client disconnects first. Raises HTTPException if the batcher
+        fails or refuses, and for a client that is gone.
         """
 
         async def disconnect() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        answer = asyncio.wrap_future(self.batcher.submit(lines, options, is_begun=is_begun))
-        gone: asyncio.Future[Any] = asyncio.ensure_future(disconnect())
-        try:
-            await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise HTTPException(CLIENT_GONE)
-            return answer.result()
-        finally:
-            gone.cancel()
-            answer.cancel()
+        answers: list[LineAnswer] = []
+        for options in halves:
+            texts = [answer.translation.text for answer in answers] or lines
+            submitted = self.batcher.submit(texts, options, is_begun=is_begun or bool(answers))
+            future = asyncio.wrap_future(submitted)
+            gone: asyncio.Future[Any] = asyncio.ensure_future(disconnect())
+            try:
+                await asyncio.wait([future, gone], return_when=asyncio.FIRST_COMPLETED)
+                if not future.done():
+                    raise HTTPException(CLIENT_GONE)
+                results = future.result()
+            finally:
+                gone.cancel()
+                future.cancel()
+            answers = [*map(_join_halves, answers, results)] if answers else results
+        return answers
+
+
+def _join_halves(first: LineAnswer, second: LineAnswer) -> LineAnswer:
+    """Return the answer of two models for a line: the worse status, and no confidence."""
+    half, translation = first.translation, second.translation
+    notes = (*(f"first model: {note}" for note in half.notes), *translation.notes)
+    status = min(half.status, translation.status, key=get_args(Status).index)
+    return LineAnswer(
+        replace(translation, source=half.source, status=status, notes=notes, confidence=None)
+    )
 
 
 def read_request(body: Any, limits: Limits) -> TranslationRequest:
@@ -521,7 +510,7 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
 
     return TextAnswer(
         text=text.join([answer.text for answer in answers], refuse).decode(),
-        status=min(statuses, key=_STATUSES.index, default="empty"),
+        status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(line.score for line in translations),
         confidence=fmean(known) if known else None,
         notes=notes,
