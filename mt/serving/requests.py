@@ -1,4 +1,4 @@
-"""Requests of both APIs: their access, bodies, limits and texts; answers of LibreTranslate's."""
+"""Requests of both APIs: their access, bodies, limits and texts."""
 
 import asyncio
 import hmac
@@ -378,24 +378,6 @@ def detect_sources(texts: Sequence[str], language: str, pairs: Pairs) -> list[di
         is_source = likely == base_language(language)
         detected.append(_describe(language, probability if is_source else 0.0))
     return detected
-
-
-def build_libre_answer(
-    request: LibreRequest,
-    translations: Sequence[str],
-    alternatives: Sequence[Sequence[str]],
-    detected: Sequence[dict[str, Any]] | None,
-) -> dict[str, Any]:
-    """Return the answer to a request: lists for a list of texts, single values for a string.
-
-    `detected` are the languages of the texts if the source is `auto`.
-    """
-    fields: dict[str, Sequence[Any]] = {"translatedText": translations}
-    if request.source == AUTO:
-        fields["detectedLanguage"] = detected or []
-    if request.alternatives:
-        fields["alternatives"] = alternatives
-    return {name: list(values) if request.is_list else values[0] for name, values in fields.items()}
 
 
 def _describe(language: str, probability: float) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from mt.serving.requests import (
     Limits,
     RequestText,
     TextFormat,
-    build_libre_answer,
     check_size,
     detect_language,
     detect_sources,
@@ -262,16 +261,18 @@ class Service:
         else:
             route = self.pairs.choose(asked.source, asked.target)
         texts = await self.read_texts(asked.texts, asked.format, route.direction, "q")
-        detected = None
+        fields: dict[str, list[Any]] = {}
         if is_auto:
             plain = ["\n".join(text.lines) for text in texts]
-            language = route.direction.source
-            detected = await asyncio.to_thread(detect_sources, plain, language, self.pairs)
+            detected = asyncio.to_thread(detect_sources, plain, route.direction.source, self.pairs)
+            fields["detectedLanguage"] = await detected
         halves = await self.open(route, texts, asked.alternatives)
         answers = await self.translate_texts(request, texts, halves)
-        alternatives = [[other.text for other in answer.alternatives] for answer in answers]
-        translations = [answer.text for answer in answers]
-        answer = build_libre_answer(asked, translations, alternatives, detected)
+        fields["translatedText"] = [answer.text for answer in answers]
+        if asked.alternatives:
+            alternatives = [[other.text for other in answer.alternatives] for answer in answers]
+            fields["alternatives"] = alternatives
+        answer = {name: of if asked.is_list else of[0] for name, of in fields.items()}
         return JSONResponse({**answer, "via": route.via} if route.via else answer)
 
     async def detect(self, request: Request) -> JSONResponse:

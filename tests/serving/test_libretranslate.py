@@ -150,16 +150,6 @@ def test_auto_is_the_source_language_without_langid(
     assert client.post({"q": ENGLISH}, "/detect") == (501, error)
 
 
-def test_languages_are_the_pair_of_the_model(serve: Serve, french: Translator) -> None:
-    french.direction = Direction("fr", "zh-Hant")
-    response, body = serve(french).request("GET", "/languages", b"")
-    assert response.status == 200
-    assert json.loads(body) == [
-        {"code": "fr", "name": "French", "targets": ["zh-Hant"]},
-        {"code": "zh-Hant", "name": "Chinese (zh-Hant)", "targets": []},
-    ]
-
-
 def test_python_client_works_unchanged(serve: Serve, french: Translator) -> None:
     pytest.importorskip("py3langid")
     LibreTranslateAPI = pytest.importorskip("libretranslatepy").LibreTranslateAPI  # noqa: N806
