@@ -212,10 +212,10 @@ class Pairs:
         try:
             new = await asyncio.to_thread(ServedRun.read, run.folder, run.options)
             if new.direction != run.direction:
-                raise RunError(f"{run.folder}: translates {new.direction}, not {run.direction}")
+                raise RunError(f"it translates {new.direction}, not {run.direction}")
         except Exception as error:
             kept = "; the model in memory is kept" if run.translator else ""
-            _logger.error("%s%s", error, kept)
+            _logger.error("cannot load %s: %s%s", run.folder, error, kept)
         else:
             run.quality, run.alternatives = new.quality, new.alternatives
             run.translator, run.files = new.translator, new.files

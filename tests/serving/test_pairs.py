@@ -152,7 +152,7 @@ def test_replaced_run_is_taken_over_without_a_failed_request(
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
     # Beside an export, tags and alternatives need the PyTorch engine of the same model.
     assert export_run(run, run / "ctranslate2", ExportOptions(device="cpu")).failure is None
-    new = Path(shutil.copytree(run, tmp_path / "new"))
+    same, new = (Path(shutil.copytree(run, tmp_path / name)) for name in ("same", "new"))
     change_weights(run, new)
     lines = ["one two three", "nine <b>zero</b> zero", "five"]
     client = serve(Pairs([ServedRun.read(run, CPU)]))
@@ -162,7 +162,7 @@ def test_replaced_run_is_taken_over_without_a_failed_request(
         assert status == 200, answer
         return [text["text"] for text in answer["translations"]]
 
-    old, after = (translate(serve(Pairs([ServedRun.read(folder, CPU)]))) for folder in (run, new))
+    old, after = (translate(serve(Pairs([ServedRun.read(folder, CPU)]))) for folder in (same, new))
     assert old != after
     stop = threading.Event()
 
