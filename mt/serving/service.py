@@ -399,14 +399,15 @@ class Service:
         HTTPException, 422, for rows that are no terms, or for two models.
         """
         try:
-            glossary = None if rows is None else Glossary(as_terms(rows), route.direction)
+            terms = None if rows is None else await asyncio.to_thread(as_terms, rows)
         except DataError as error:
             raise HTTPException(422, str(error)) from None
-        if glossary and route.via:
+        if terms is not None and route.via:
             raise HTTPException(422, f"`glossary`: not for {route}: neither model has both sides")
         *before, last = await self.pairs.open(route)
         n_best = 1 + min(alternatives, route.runs[-1].alternatives)
         links = not before and any(text.has_tags for text in texts)
+        glossary = None if terms is None else Glossary(terms, route.direction)
         options = LineOptions(last, n_best, links=links, glossary=glossary)
         return [*map(LineOptions, before), options]
 
