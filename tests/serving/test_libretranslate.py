@@ -166,18 +166,3 @@ def test_python_client_works_unchanged(serve: Serve, french: Translator) -> None
             LibreTranslateAPI(url, key).translate("ab", "fr", "zh")
         assert error.value.code == status
         assert "API key" in json.load(error.value)["error"]
-
-
-def test_one_code_may_add_a_script_or_have_three_letters(serve: Serve, french: Translator) -> None:
-    french.direction = Direction("eng-Latn", "zho-Hans")
-    client = serve(french)
-    for source, target, status in (
-        ("en", "zh", 200),
-        ("eng", "zh_Hans", 200),
-        ("en-Latn", "zho-Hans-CN", 200),
-        ("en-Cyrl", "zh", 400),
-        ("en", "zh-Hant", 400),
-        ("en", "yue", 400),
-    ):
-        body = json.dumps({"q": "ab", "source": source, "target": target}).encode()
-        assert client.post(body)[0] == status, (source, target)

@@ -53,12 +53,14 @@ def test_request_chooses_by_languages_through_another_if_needed(serve: Serve, th
     for source, target, text, via in (
         ("de", "en", "ba", None),
         ("eng", "zh", "AB", None),
+        ("en-Latn", "zho_Hans", "AB", None),
         ("fr", "zh-Hans-CN", "BA", "en"),
         (None, "zh", None, None),
         (None, None, None, None),
         ("zh", "en", None, None),
         ("en", "fr", None, None),
         ("de", "zh-Hant", None, None),
+        ("de", "yue", None, None),
     ):
         pair = {"source": source, "target": target}
         asked = {key: code for key, code in pair.items() if code}
