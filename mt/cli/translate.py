@@ -217,8 +217,8 @@ def serve(
             "send them with the requests, as `glossary`"
         )
     from mt.data.glossary import read_terms
-    from mt.serving.pairs import ModelOptions
     from mt.serving.requests import Limits, read_access
+    from mt.serving.served_runs import ModelOptions
     from mt.serving.server import serve_runs
 
     access = read_access(api_key_file, allow_origin or ())

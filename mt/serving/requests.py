@@ -22,7 +22,7 @@ from mt.documents.segments import Options, TranslatedLine, count_untranslated
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import require_file
 from mt.languages import base_language, language_name
-from mt.serving.pairs import INVALID, Pairs
+from mt.serving.served_runs import INVALID, Pairs
 from mt.tables import make_printable
 
 BODY_SECONDS = 30.0

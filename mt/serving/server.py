@@ -13,8 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt.errors import UserError
 from mt.serving.batching import Batcher, Metrics
-from mt.serving.pairs import ModelOptions, Pairs, ServedRun
 from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import ModelOptions, Pairs, ServedRun
 from mt.serving.service import build_app
 
 GRACE_SECONDS = 5.0

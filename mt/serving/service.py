@@ -29,7 +29,6 @@ from mt.documents.html import visible_text
 from mt.documents.segments import TranslatedLine, format_untranslated
 from mt.errors import DataError, did_you_mean
 from mt.serving.batching import TRIAL, Batcher, LineAnswer, LineOptions
-from mt.serving.pairs import INVALID, Pairs, Route
 from mt.serving.requests import (
     AUTO,
     CLIENT_GONE,
@@ -50,6 +49,7 @@ from mt.serving.requests import (
     read_text,
     receive_body,
 )
+from mt.serving.served_runs import INVALID, Pairs, Route
 
 _MESSAGE_LENGTH = 300
 _REFUSED = "texts with a refused translation"

@@ -19,8 +19,8 @@ from mt.data.pairs import Checksums
 from mt.data.sources import TsvPairs
 from mt.decoding.text_files import FileJob
 from mt.documents.document import DocumentJob
-from mt.serving.pairs import ModelOptions
 from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import ModelOptions
 from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]

@@ -14,8 +14,8 @@ import pytest
 
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
-from mt.serving.pairs import Pairs, ServedRun
 from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import Pairs, ServedRun
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
 

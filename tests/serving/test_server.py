@@ -18,8 +18,8 @@ import pytest
 from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.serving import server
-from mt.serving.pairs import ModelOptions
 from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import ModelOptions
 from mt.serving.server import serve_runs
 
 Build = Callable[..., Translator]
@@ -124,7 +124,7 @@ def test_unavailable_address_run_or_engine_is_an_error_before_requests(
         start(tmp_path / "none", "1.2.3.4.5", 0)
     with pytest.raises(RunError):
         start(tmp_path / "none", "127.0.0.1", 0)
-    monkeypatch.setattr("mt.serving.pairs.TRIAL", "bell")
+    monkeypatch.setattr("mt.serving.served_runs.TRIAL", "bell")
     monkeypatch.setattr(Translator, "from_stored", lambda *_: backwards())
     monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
     with pytest.raises(MemoryError):

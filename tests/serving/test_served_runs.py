@@ -19,8 +19,8 @@ from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.export.export import ExportOptions
 from mt.files import hash_file
-from mt.serving import pairs as module
-from mt.serving.pairs import ModelOptions, Pairs, ServedRun
+from mt.serving import served_runs as module
+from mt.serving.served_runs import ModelOptions, Pairs, ServedRun
 from tests.decoding.fakes import UpperCase, build_translator
 from tests.decoding.test_confidence import calibration
 from tests.factories import export_run
