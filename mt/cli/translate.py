@@ -1,7 +1,6 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
 import signal
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -162,7 +161,10 @@ def score(
 
 
 def serve(
-    run: RunArgument,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, one for each pair of languages."),
+    ],
     host: Annotated[
         str,
         typer.Option(metavar="HOST", help="Address to listen on; the default is local only."),
@@ -170,6 +172,10 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0 takes a free one.")
     ] = 8000,
+    keep: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Models that stay in memory; default: all."),
+    ] = None,
     glossary: GlossaryFile = None,
     max_sentences: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of lines per request.")
@@ -195,20 +201,29 @@ def serve(
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Serve translations over HTTP: a JSON API, the API of LibreTranslate, a web page."""
+    """Serve translations over HTTP: a JSON API, the API of LibreTranslate, a web page.
+
+    A request to several runs names its languages; two runs join through a language between them.
+    """
     checked = decoding_only(overrides)
     if quantization is not None:
         checked = [*checked, f"decoding.quantization={quantization}"]
     modules = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
     if any(find_spec(module) is None for module in modules):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
-    from mt.decoding.translator import Translator
+    if glossary is not None and len(runs) > 1:
+        raise UserError(
+            "--glossary: the terms are of one pair of languages, and several runs are given; "
+            "send them with the requests, as `glossary`"
+        )
+    from mt.data.glossary import read_terms
     from mt.serving.requests import Limits, read_access
-    from mt.serving.server import serve_run
+    from mt.serving.served_runs import ModelOptions
+    from mt.serving.server import serve_runs
 
     access = read_access(api_key_file, allow_origin or ())
     waiting = max(1024, max_sentences)
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
-    load = partial(Translator.load, overrides=checked, device=device)
-    serve_run(run, (host, port), limits=limits, access=access, load=load, glossary=glossary)
+    options = ModelOptions(checked, device, read_terms(glossary))
+    serve_runs(runs, (host, port), options, limits=limits, access=access, keep=keep)

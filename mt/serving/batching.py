@@ -9,14 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
+from weakref import WeakSet
 
 from fastapi import HTTPException
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from mt.data.glossary import Glossary
+from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import Link
+from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedLine
-from mt.serving.requests import Metrics
 
 MORE_SECONDS = 0.003
 """Time that an incomplete batch waits for lines of other requests."""
@@ -24,13 +27,16 @@ TRIAL = "a"
 """Line that shows if an engine works; one without words is not translated."""
 STOPPED = 503, "the server is being stopped"
 FAILED = 500, "the request could not be translated; see the server's log"
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50)
+_SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """Options of a request for each of its lines."""
+    """Model of a request, and its options for each of its lines."""
 
+    translator: Translator
     n_best: int = 1
     links: bool = field(default=False, compare=False)
     """Find the aligned words, for the places of tags."""
@@ -71,24 +77,60 @@ class _PendingRequest:
 _Slice = tuple[_PendingRequest, Sequence[str]]
 
 
+class Metrics:
+    """Counters of one server in the text format of Prometheus."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter("mt_requests", "Requests.", ["status"], registry=registry)
+        self._seconds = Histogram(
+            "mt_request_seconds", "Time to the answer.", buckets=_SECONDS, registry=registry
+        )
+        self._sentences = Counter("mt_sentences", "Lines translated.", registry=registry)
+        self._tokens = Counter("mt_tokens", "Tokens of these lines.", ["side"], registry=registry)
+        self._batches = Histogram(
+            "mt_batch_sentences", "Lines per batch.", buckets=_SENTENCES, registry=registry
+        )
+        self.waiting = Gauge("mt_waiting_sentences", "Lines in the queue.", registry=registry)
+
+    def count_request(self, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(str(status)).inc()
+        self._seconds.observe(seconds)
+
+    def count_batch(self, tokenizer: Tokenizer, translations: Sequence[Translation]) -> None:
+        """Count a batch of translated lines."""
+        texts = [repair_unicode(line.source)[0] for line in translations]
+        sources = sum(len(ids) - 1 for ids in tokenizer.encode_source(texts))
+        targets = sum(len(line.alternatives[0].ids) for line in translations if line.alternatives)
+        self._tokens.labels("source").inc(sources)
+        self._tokens.labels("target").inc(targets)
+        self._sentences.inc(len(translations))
+        self._batches.observe(len(translations))
+
+    def as_text(self) -> bytes:
+        """Return all counters in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
 class Batcher:
     """Translate the lines of all requests in batches of `decoding.batch_size`.
 
     Requests take turns. A request with more lines than fit into a batch returns to the end of the
     queue with the rest, so a short request waits for at most one batch of each earlier request. All
-    lines of a batch have the same glossary and `n_best`: a search for more hypotheses may find
-    others, and an answer must not depend on other requests. Only one thread calls the translator,
-    from `start` to `stop`. Cancelling a future removes its waiting lines from the queue.
+    lines of a batch have the same model, glossary and `n_best`: a search for more hypotheses may
+    find others, and an answer must not depend on other requests. Only one thread translates, from
+    `start` to `stop`. Cancelling a future removes its waiting lines from the queue.
     """
 
-    def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
-        self.translator = translator
+    def __init__(self, metrics: Metrics, *, most_waiting: int) -> None:
         self.metrics = metrics
         self.most_waiting = most_waiting
         self._requests: deque[_PendingRequest] = deque()
         self._changed = threading.Condition()
         self._stopped = False
-        self._is_failing = False
+        self.failing = WeakSet[Translator]()
+        """Models in memory whose last translation failed."""
         # A daemon, so that a second Ctrl-C does not wait for the current batch.
         self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
 
@@ -103,7 +145,7 @@ class Batcher:
         """`failing` after a failed translation, `stopped` before `start` and after `stop`."""
         if self._stopped or not self._thread.is_alive():
             return "stopped"
-        return "failing" if self._is_failing else "ok"
+        return "failing" if self.failing else "ok"
 
     def start(self) -> None:
         """Start translating."""
@@ -124,7 +166,7 @@ class Batcher:
         self._thread.join()
 
     def submit(
-        self, lines: Sequence[str], options: LineOptions = LineOptions(), *, is_begun: bool = False
+        self, lines: Sequence[str], options: LineOptions, *, is_begun: bool = False
     ) -> Future[list[LineAnswer]]:
         """Return a future of the answers to the lines, in order.
 
@@ -155,14 +197,17 @@ class Batcher:
         while not self._stopped:
             if batch := self._next_batch():
                 self._translate(batch)
+            del batch  # it keeps its model in memory
 
     def _next_batch(self) -> list[_Slice]:
         """Wait for lines and take a batch; it is empty if a request was cancelled meanwhile."""
-        size = self.translator.decoding.sentences_at_once
+        batch: list[_Slice] = []
         with self._changed:
             self._changed.wait_for(lambda: self._requests or self._stopped)
+            if not self._requests:
+                return batch
+            size = self._requests[0].options.translator.decoding.sentences_at_once
             self._changed.wait_for(lambda: self.waiting >= size or self._stopped, MORE_SECONDS)
-            batch: list[_Slice] = []
             first = self._requests[0].options if self._requests else None
             for request in [request for request in self._requests if request.options == first]:
                 lines = request.lines[request.taken : request.taken + size]
@@ -178,28 +223,29 @@ class Batcher:
 
     def _translate(self, batch: list[_Slice]) -> None:
         lines = [line for _, some_lines in batch for line in some_lines]
+        options = batch[0][0].options
+        translator = options.translator
         try:
-            options = batch[0][0].options
-            translate = self.translator.stream
+            translate = translator.stream
             translations = [*translate(lines, n_best=options.n_best, glossary=options.glossary)]
-            self.metrics.count_batch(self.translator.tokenizer, translations)
+            self.metrics.count_batch(translator.tokenizer, translations)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:
                     self._translate([alone])
                 return
             _logger.exception("a request could not be translated")
-            self._is_failing = True
+            self.failing.add(translator)
             _fail(batch[0][0], FAILED)
             return
-        self._is_failing = False
+        self.failing.discard(translator)
         remaining = iter(translations)
         results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
         # Requests without links do not wait for those of others.
         for request, own in sorted(results, key=lambda result: result[0].options.links):
             try:
                 if request.options.links:
-                    request.answers += map(LineAnswer, own, self.translator.find_links(own))
+                    request.answers += map(LineAnswer, own, translator.find_links(own))
                 else:
                     request.answers += map(LineAnswer, own)
             except Exception:

@@ -1,4 +1,4 @@
-"""Requests: their access, bodies, limits, texts and counters."""
+"""Requests of both APIs: their access, bodies, limits and texts."""
 
 import asyncio
 import hmac
@@ -11,18 +11,18 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import HTTPException, Request
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from mt.config.data import Direction
-from mt.data.tokenizer import Tokenizer
+from mt.data.filters import identify, in_other_language
 from mt.decoding.preparation import repair_unicode
-from mt.decoding.translator import Translation
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
 from mt.documents.segments import Options, TranslatedLine, count_untranslated
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import require_file
+from mt.languages import base_language, language_name
+from mt.serving.served_runs import INVALID, Pairs
 from mt.tables import make_printable
 
 BODY_SECONDS = 30.0
@@ -39,9 +39,10 @@ _KEY = re.compile(rb"[!-~]+")
 _LARGEST_KEY_FILE = 1 << 20
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 _LINE_END = re.compile(r"(\r\n|\r|\n)")  # as in the translator
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50)
-_SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TextFormat = Literal["text", "html"]
+AUTO = "auto"
+_MISSING = "Invalid request: missing {} parameter"
+_LIBRE_FIELDS = {"q", "source", "target", "format", "api_key"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,37 +280,113 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     return RequestText(lines, join, has_tags=has_tags, kept=count_untranslated(items))
 
 
-class Metrics:
-    """Counters of one server in the text format of Prometheus."""
+@dataclass(frozen=True, slots=True)
+class LibreRequest:
+    """Request of LibreTranslate's API, checked but for its languages."""
 
-    def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._requests = Counter("mt_requests", "Requests.", ["status"], registry=registry)
-        self._seconds = Histogram(
-            "mt_request_seconds", "Time to the answer.", buckets=_SECONDS, registry=registry
-        )
-        self._sentences = Counter("mt_sentences", "Lines translated.", registry=registry)
-        self._tokens = Counter("mt_tokens", "Tokens of these lines.", ["side"], registry=registry)
-        self._batches = Histogram(
-            "mt_batch_sentences", "Lines per batch.", buckets=_SENTENCES, registry=registry
-        )
-        self.waiting = Gauge("mt_waiting_sentences", "Lines in the queue.", registry=registry)
+    source: str
+    """A language, or AUTO."""
+    target: str
+    texts: tuple[str, ...]
+    is_list: bool
+    """True for a list of texts, which is answered by lists."""
+    alternatives: int
+    format: TextFormat
 
-    def count_request(self, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        self._requests.labels(str(status)).inc()
-        self._seconds.observe(seconds)
 
-    def count_batch(self, tokenizer: Tokenizer, translations: Sequence[Translation]) -> None:
-        """Count a batch of translated lines."""
-        texts = [repair_unicode(line.source)[0] for line in translations]
-        sources = sum(len(ids) - 1 for ids in tokenizer.encode_source(texts))
-        targets = sum(len(line.alternatives[0].ids) for line in translations if line.alternatives)
-        self._tokens.labels("source").inc(sources)
-        self._tokens.labels("target").inc(targets)
-        self._sentences.inc(len(translations))
-        self._batches.observe(len(translations))
+def is_libretranslate(body: Any) -> bool:
+    """Return True for a body with fields of LibreTranslate's and without `texts`."""
+    return isinstance(body, dict) and "texts" not in body and not _LIBRE_FIELDS.isdisjoint(body)
 
-    def as_text(self) -> bytes:
-        """Return all counters in the text format of Prometheus."""
-        return generate_latest(self._registry)
+
+def read_libre_request(body: Mapping[str, Any], limits: Limits, pairs: Pairs) -> LibreRequest:
+    """Check a request, and raise HTTPException (400); unknown fields are ignored."""
+    texts = read_libre_texts(body, limits)
+    for name in ("source", "target"):
+        if body.get(name) in (None, ""):
+            raise _invalid(f"{_MISSING.format(name)}; {pairs}")
+        if not isinstance(body[name], str):
+            raise _invalid(f"`{name}`: a string was expected")
+    source = AUTO if body["source"].lower() == AUTO else body["source"]
+    format: TextFormat = "html" if body.get("format") == "html" else "text"
+    if (body.get("format") or "text") != format:
+        raise _invalid("`format`: `text` or `html` was expected")
+    try:
+        alternatives = body.get("alternatives")
+        alternatives = 0 if alternatives in (None, "") else int(alternatives)
+    except (TypeError, ValueError, OverflowError):
+        alternatives = -1
+    if alternatives < 0:
+        raise _invalid("`alternatives`: a number from 0 on was expected")
+    alternatives = min(alternatives, limits.alternatives)
+    is_list = isinstance(body["q"], list)
+    return LibreRequest(source, body["target"], texts, is_list, alternatives, format)
+
+
+def read_libre_texts(body: Any, limits: Limits) -> tuple[str, ...]:
+    """Return the texts of the field `q`; raise HTTPException (400) if it is missing or too long."""
+    field = body.get("q") if isinstance(body, dict) else None
+    if field is None:
+        raise _invalid(_MISSING.format("q"))
+    texts = tuple(field) if isinstance(field, list) else (field,)
+    if not all(isinstance(text, str) for text in texts):
+        raise _invalid("`q`: a string or a list of strings was expected")
+    count = sum(map(len, texts))
+    check_size(count, limits.characters, unit="characters", name="q", status=INVALID)
+    return texts
+
+
+def read_key(body: Any) -> str | None:
+    """Return the field `api_key` of a body, or None without one; raise HTTPException (400)."""
+    key = body.get("api_key") if isinstance(body, dict) else None
+    if not isinstance(key, str | None):
+        raise _invalid("`api_key`: a string was expected")
+    return key
+
+
+def detect_language(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the most probable language of texts, as `/detect` answers.
+
+    Raises HTTPException: 400 for blank texts, 501 if py3langid is not installed.
+    """
+    text = "\n".join(texts)
+    if not text.strip():
+        raise _invalid(_MISSING.format("q"))
+    try:
+        language, probability = identify(_readable(text))
+    except DataError as error:
+        raise HTTPException(501, str(error)) from None
+    return [_describe(language, probability)]
+
+
+def detect_sources(texts: Sequence[str], language: str, pairs: Pairs) -> list[dict[str, Any]]:
+    """Return the `detectedLanguage` of each text, which is that of the chosen model.
+
+    The confidence is 0 if the language could not be identified: the text is too short, the
+    language unsupported, or py3langid not installed. Raises HTTPException (400) for a text that is
+    clearly in another language.
+    """
+    detected = []
+    for text in map(_readable, texts):
+        try:
+            likely, probability = identify(text)
+            is_other = in_other_language(text, language)
+        except DataError:
+            likely, probability, is_other = "", 0.0, False
+        if is_other:
+            raise _invalid(f"`q`: the text is in {language_name(likely)} (`{likely}`); {pairs}")
+        is_source = likely == base_language(language)
+        detected.append(_describe(language, probability if is_source else 0.0))
+    return detected
+
+
+def _describe(language: str, probability: float) -> dict[str, Any]:
+    return {"confidence": round(100 * probability, 1), "language": language}
+
+
+def _readable(text: str) -> str:
+    return repair_unicode(text)[0]
+
+
+def _invalid(message: str) -> HTTPException:
+    return HTTPException(INVALID, message)

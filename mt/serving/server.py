@@ -1,23 +1,20 @@
-"""HTTP server for a run: startup, listening, and a stop that answers accepted requests."""
+"""HTTP server for runs: startup, listening, and a stop that answers accepted requests."""
 
 import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mt.data.glossary import read_terms
-from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.files import read_json
-from mt.runs import MODEL_FILE, Provenance, is_finished
-from mt.serving.batching import TRIAL, Batcher
-from mt.serving.requests import Access, Limits, Metrics
+from mt.serving.batching import Batcher, Metrics
+from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import ModelOptions, Pairs, ServedRun
 from mt.serving.service import build_app
 
 GRACE_SECONDS = 5.0
@@ -26,57 +23,50 @@ LAST_SECONDS = 8.0
 """Time until open connections are aborted; below the 10 s grace period of containers."""
 HEAD_SECONDS = 30.0
 """Time until a connection without a request is closed."""
-MOST_ALTERNATIVES = 9
 
 _logger = logging.getLogger(__name__)
 
 
-def serve_run(
-    run: Path,
+def serve_runs(
+    runs: Sequence[Path],
     address: tuple[str, int],
+    options: ModelOptions,
     *,
     limits: Limits,
     access: Access,
-    load: Callable[[Path], Translator] = Translator.load,
-    glossary: Path | None = None,
+    keep: int | None = None,
 ) -> None:
-    """Serve the model of a run until SIGINT or SIGTERM, then end by that signal.
+    """Serve the models of runs until SIGINT or SIGTERM, then end by that signal.
 
-    `address` is host and port, where 0 takes a free one. `load` loads the run; `glossary` is for
-    requests without one. Raises UserError for an unavailable address, and the errors of
-    `read_terms` and `load`.
+    `address` is host and port, where 0 takes a free one. The model of one run is loaded at once,
+    those of several on first use. At most `keep` stay in memory, by default all. Raises UserError
+    for an unavailable address, and the errors of `ServedRun.read` and `Pairs`.
     """
-    terms = read_terms(glossary)
     host, port = address
     with _bind(host, port) as listener:
-        translator = load(run)
-        translator.use_terms(terms)
-        translator.translate([TRIAL])  # an engine that cannot work here is an error before requests
+        one = len(runs) == 1
+        pairs = Pairs([ServedRun.read(run, options, with_model=one) for run in runs], keep)
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", host)
         access = replace(access, host=host.lower())
-        score = read_json(run / MODEL_FILE, Provenance).score if is_finished(run) else ""
-        names = {"model": run.resolve().name, "quality": score}
-        server = build_server(translator, names, limits=limits, access=access)
+        server = build_server(pairs, limits=limits, access=access)
         listener.listen()
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
+        if not one:
+            _logger.info("%s", pairs)
         _logger.info("serving at http://%s:%d, until Ctrl-C", host, port)
         server.run(sockets=[listener])
 
 
-def build_server(
-    translator: Translator, names: Mapping[str, str], *, limits: Limits, access: Access
-) -> "Server":
+def build_server(pairs: Pairs, *, limits: Limits, access: Access) -> "Server":
     """Return a server to run on a bound socket; see `build_app`."""
-    counts = {"greedy": 0, "beam": translator.decoding.beam - 1}
-    alternatives = counts.get(translator.decoding.search, MOST_ALTERNATIVES)
-    limits = replace(limits, alternatives=min(alternatives, MOST_ALTERNATIVES))
-    metrics = Metrics()
-    batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
+    most = min(run.alternatives for route in pairs.routes for run in route.runs)
+    limits = replace(limits, alternatives=most)
+    batcher = Batcher(Metrics(), most_waiting=limits.waiting)
     config = uvicorn.Config(
-        build_app(batcher, metrics, names=names, limits=limits, access=access),
+        build_app(batcher, pairs, limits=limits, access=access),
         loop="asyncio",
         http=_TimedProtocol,
         ws="none",

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -23,25 +23,33 @@ from starlette.middleware.cors import CORSMiddleware
 from mt import __version__
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, as_terms
+from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Status
+from mt.documents.html import visible_text
 from mt.documents.segments import TranslatedLine, format_untranslated
 from mt.errors import DataError, did_you_mean
-from mt.serving import libretranslate as libre
 from mt.serving.batching import TRIAL, Batcher, LineAnswer, LineOptions
 from mt.serving.requests import (
+    AUTO,
     CLIENT_GONE,
     Access,
     Limits,
-    Metrics,
     RequestText,
     TextFormat,
     check_size,
+    detect_language,
+    detect_sources,
+    is_libretranslate,
     read_body,
     read_file,
     read_html,
+    read_key,
+    read_libre_request,
+    read_libre_texts,
     read_text,
     receive_body,
 )
+from mt.serving.served_runs import INVALID, Pairs, Route
 
 _MESSAGE_LENGTH = 300
 _REFUSED = "texts with a refused translation"
@@ -77,6 +85,9 @@ class TranslationRequest(BaseModel):
     """`html` for pages or parts of pages: only their texts change."""
     glossary: Rows | None = None
     """Target term, or a list of them, by source term; replaces that of the server."""
+    source: str | None = None
+    """Languages of the texts and translations; a server of several pairs needs them."""
+    target: str | None = None
 
 
 class AlternativeAnswer(BaseModel):
@@ -107,6 +118,9 @@ class TranslationResponse(BaseModel):
     """Translations in the order of the texts."""
 
     translations: list[TextAnswer]
+    via: str | None = None
+    """Language between those of the request, if no model has both: confidence is null, and score
+    and alternatives are those of the second of two models."""
 
 
 class ErrorAnswer(BaseModel):
@@ -120,15 +134,16 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build_app(
-    batcher: Batcher, metrics: Metrics, *, names: Mapping[str, str], limits: Limits, access: Access
-) -> FastAPI:
-    """Return the application; it starts and stops `batcher`. `names`: `model` and `quality`."""
+def build_app(batcher: Batcher, pairs: Pairs, *, limits: Limits, access: Access) -> FastAPI:
+    """Return the application; it starts and stops `batcher`."""
+    metrics = batcher.metrics
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         batcher.start()
+        watch = asyncio.create_task(pairs.watch())
         yield
+        watch.cancel()
         batcher.stop()
         await asyncio.to_thread(batcher.join)
 
@@ -156,14 +171,13 @@ def build_app(
 
         After a failed translation the engine is tried, and the status is `failing` if it fails.
         """
-        if batcher.status == "failing":
+        for model in [*batcher.failing]:
             with suppress(HTTPException):
-                await asyncio.wrap_future(batcher.submit([TRIAL]))
+                await asyncio.wrap_future(batcher.submit([TRIAL], LineOptions(model)))
+        routes = [route.describe() for route in pairs.routes]
         about = {
             "status": batcher.status,
-            **names,
-            "source": batcher.translator.direction.source,
-            "target": batcher.translator.direction.target,
+            **(routes[0] if len(routes) == 1 else {"pairs": routes}),
             "characters": limits.characters,
             "alternatives": limits.alternatives,
             "bytes": limits.body_bytes,
@@ -179,7 +193,7 @@ def build_app(
         return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
 
     app.add_route("/", index)
-    service = Service(batcher, metrics, limits, access, asyncio.Semaphore(limits.requests))
+    service = Service(batcher, pairs, limits, access, asyncio.Semaphore(limits.requests))
     for path, answer, kind in (
         ("/health", health, JSONResponse),
         ("/metrics", counters, PlainTextResponse),
@@ -192,6 +206,7 @@ def build_app(
     app.post(
         "/translate",
         response_model=TranslationResponse,
+        response_model_exclude_unset=True,
         responses=_ERRORS,
         openapi_extra=_describe_body("application/json", request),
     )(service.translate)
@@ -214,65 +229,79 @@ class Service:
     """Endpoints that translate, and the steps that they share."""
 
     batcher: Batcher
-    metrics: Metrics
+    pairs: Pairs
     limits: Limits
     access: Access
     concurrent: asyncio.Semaphore
     """Concurrent requests; uvicorn's own limit does not answer in JSON."""
 
-    @property
-    def direction(self) -> Direction:
-        """Languages of the model."""
-        return self.batcher.translator.direction
-
     async def translate(self, request: Request) -> Any:
         """Translate texts, each line as one sentence or more; or answer LibreTranslate's API."""
         async with self.accept(request) as received:
             body = await read_body(received, invalid=422)
-            if libre.is_libretranslate(body):
+            if is_libretranslate(body):
                 return await self.translate_libre(request, body)
             self.access.check_key(request, missing=401)
             own = read_request(body, self.limits)
-            texts = await self.read_texts(own.texts, own.format, name="texts", status=413)
-            glossary = await asyncio.to_thread(read_glossary, own.glossary, self.direction)
-            options = LineOptions(own.alternatives + 1, glossary=glossary)
-            answers = await self.translate_texts(request, texts, options)
-            return TranslationResponse(translations=answers)
+            route = self.pairs.choose(own.source, own.target)
+            texts = await self.read_texts(own.texts, own.format, route.direction, "texts")
+            halves = await self.open(route, texts, own.alternatives, own.glossary)
+            answers = await self.translate_texts(request, texts, halves)
+            via = {"via": route.via} if route.via else {}
+            return TranslationResponse(translations=answers, **via)
 
     async def translate_libre(self, request: Request, body: Any) -> JSONResponse:
         """Translate texts as LibreTranslate does."""
-        self.access.check_key(request, missing=libre.INVALID, field=libre.read_key(body))
-        asked = libre.read_libre_request(body, self.direction, self.limits)
-        texts = await self.read_texts(asked.texts, asked.format, name="q", status=libre.INVALID)
-        detected = None
-        if asked.is_auto:
+        self.access.check_key(request, missing=INVALID, field=read_key(body))
+        asked = read_libre_request(body, self.limits, self.pairs)
+        is_auto, text = asked.source == AUTO, "\n".join(asked.texts)
+        if is_auto:
+            text = repair_unicode(visible_text(text) if asked.format == "html" else text)[0]
+            route = await asyncio.to_thread(self.pairs.choose, None, asked.target, text)
+        else:
+            route = self.pairs.choose(asked.source, asked.target)
+        texts = await self.read_texts(asked.texts, asked.format, route.direction, "q")
+        fields: dict[str, list[Any]] = {}
+        if is_auto:
             plain = ["\n".join(text.lines) for text in texts]
-            detected = await asyncio.to_thread(libre.detect_sources, plain, self.direction)
-        answers = await self.translate_texts(request, texts, LineOptions(asked.alternatives + 1))
-        alternatives = [[other.text for other in answer.alternatives] for answer in answers]
-        translations = [answer.text for answer in answers]
-        return JSONResponse(libre.build_answer(asked, translations, alternatives, detected))
+            detected = asyncio.to_thread(detect_sources, plain, route.direction.source, self.pairs)
+            fields["detectedLanguage"] = await detected
+        halves = await self.open(route, texts, asked.alternatives)
+        answers = await self.translate_texts(request, texts, halves)
+        fields["translatedText"] = [answer.text for answer in answers]
+        if asked.alternatives:
+            alternatives = [[other.text for other in answer.alternatives] for answer in answers]
+            fields["alternatives"] = alternatives
+        answer = {name: of if asked.is_list else of[0] for name, of in fields.items()}
+        return JSONResponse({**answer, "via": route.via} if route.via else answer)
 
     async def detect(self, request: Request) -> JSONResponse:
         """Identify the language of the field `q`, as LibreTranslate does."""
         async with self.accept(request, is_counted=False) as received:
-            body = await read_body(received, invalid=libre.INVALID)
-            self.access.check_key(request, missing=libre.INVALID, field=libre.read_key(body))
-            texts = libre.read_texts(body, self.limits)
-            return JSONResponse(await asyncio.to_thread(libre.detect_language, texts))
+            body = await read_body(received, invalid=INVALID)
+            self.access.check_key(request, missing=INVALID, field=read_key(body))
+            texts = read_libre_texts(body, self.limits)
+            return JSONResponse(await asyncio.to_thread(detect_language, texts))
 
     async def languages(self) -> JSONResponse:
-        """Return the languages of the model, as LibreTranslate does."""
-        return JSONResponse(libre.list_languages(self.direction))
+        """Return the languages of the models, as LibreTranslate does."""
+        return JSONResponse(self.pairs.list_languages())
 
     async def translate_document(
-        self, request: Request, name: str = "", column: str = "", glossary: str = "null"
+        self,
+        request: Request,
+        name: str = "",
+        column: str = "",
+        glossary: str = "null",
+        source: str = "",
+        target: str = "",
     ) -> Response:
         """Translate the texts of a file, the body; everything else is kept byte for byte.
 
         The suffix of `name` is the format. `column` is a column of TSV, or a field of JSON lines.
-        `glossary` is a JSON object as in the requests for texts. The header `X-Not-Translated` of
-        the answer counts the texts that keep their source.
+        `glossary` is a JSON object; it, `source` and `target` are as in the requests for texts. The
+        header `X-Not-Translated` of the answer counts the texts that keep their source, and `X-Via`
+        names a language between those of the request.
         """
         async with self.accept(request) as received:
             self.access.check_key(request, missing=401)
@@ -283,13 +312,13 @@ class Service:
             path = PurePosixPath(name)
             if not path.name:
                 raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
-            direction, step = self.direction, self.limits.sentences
+            route = self.pairs.choose(source, target)
+            direction, size = route.direction, self.limits.sentences
             content = await received.body()
             try:
                 rows = TypeAdapter(Rows | None).validate_json(glossary)
             except ValidationError:
                 raise HTTPException(422, "`glossary`: is no JSON object of terms") from None
-            terms = await asyncio.to_thread(read_glossary, rows, direction)
             try:
                 file = await asyncio.to_thread(
                     read_file, content, path.name, direction, column or None
@@ -298,16 +327,18 @@ class Service:
                 # The option of `mt translate` is a field here.
                 raise HTTPException(422, str(error).replace("--column", "column")) from None
             texts: list[TranslatedLine] = []
-            options = LineOptions(links=file.has_tags, glossary=terms)
-            for start in range(0, len(file.lines), step):  # a file may be longer than the queue
-                lines = file.lines[start : start + step]
-                answers = await self.translate_lines(request, lines, options, is_begun=bool(start))
+            halves = await self.open(route, [file], rows=rows)
+            for start in range(0, len(file.lines), size):  # a file may be longer than the queue
+                lines = file.lines[start : start + size]
+                answers = await self.translate_lines(request, lines, halves, is_begun=bool(start))
                 texts += [answer.text for answer in answers]
             file_name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
             headers = {
                 "Content-Disposition": f"attachment; filename*=UTF-8''{file_name}",
                 "X-Content-Type-Options": "nosniff",
             }
+            if route.via:
+                headers["X-Via"] = route.via
             kept = Counter(file.kept)
             translated = await asyncio.to_thread(
                 file.join, texts, lambda numbers, _: kept.update({_REFUSED: len(numbers)})
@@ -339,57 +370,99 @@ class Service:
             raise
         finally:
             if is_counted:
-                self.metrics.count_request(status, time.perf_counter() - began)
+                self.batcher.metrics.count_request(status, time.perf_counter() - began)
 
     async def read_texts(
-        self, texts: Sequence[str], format: TextFormat, *, name: str, status: int
+        self, texts: Sequence[str], format: TextFormat, direction: Direction, name: str
     ) -> list[RequestText]:
-        """Split texts into lines; raise HTTPException with `status` for too many of them."""
+        """Split the texts of a field into lines; raise HTTPException for too many of them."""
         if format == "html":
-            pages = (read_html(text, self.direction) for text in texts)
+            pages = (read_html(text, direction) for text in texts)
             split = await asyncio.to_thread(list, pages)
         else:
             split = [read_text(text) for text in texts]
         count = sum(len(text.lines) for text in split)
+        status = INVALID if name == "q" else 413
         check_size(count, self.limits.sentences, unit="lines", name=name, status=status)
         return split
 
+    async def open(
+        self,
+        route: Route,
+        texts: Sequence[RequestText],
+        alternatives: int = 0,
+        rows: Rows | None = None,
+    ) -> list[LineOptions]:
+        """Return the options of texts for each model of a route, loaded if needed.
+
+        Of two models, the second finds the alternatives; neither has links or terms. Raises
+        HTTPException, 422, for rows that are no terms, or for two models.
+        """
+        try:
+            terms = None if rows is None else await asyncio.to_thread(as_terms, rows)
+        except DataError as error:
+            raise HTTPException(422, str(error)) from None
+        if terms is not None and route.via:
+            raise HTTPException(422, f"`glossary`: not for {route}: neither model has both sides")
+        *before, last = await self.pairs.open(route)
+        n_best = 1 + min(alternatives, route.runs[-1].alternatives)
+        links = not before and any(text.has_tags for text in texts)
+        glossary = None if terms is None else Glossary(terms, route.direction)
+        options = LineOptions(last, n_best, links=links, glossary=glossary)
+        return [*map(LineOptions, before), options]
+
     async def translate_texts(
-        self, request: Request, texts: Sequence[RequestText], options: LineOptions
+        self, request: Request, texts: Sequence[RequestText], halves: Sequence[LineOptions]
     ) -> list[TextAnswer]:
         """Return the answer for each text."""
         lines = [line for text in texts for line in text.lines]
-        options = replace(options, links=any(text.has_tags for text in texts))
-        answers = iter(await self.translate_lines(request, lines, options))
+        answers = iter(await self.translate_lines(request, lines, halves))
         return [_combine(text, [next(answers) for _ in text.lines]) for text in texts]
 
     async def translate_lines(
         self,
         request: Request,
         lines: Sequence[str],
-        options: LineOptions,
+        halves: Sequence[LineOptions],
         *,
         is_begun: bool = False,
     ) -> list[LineAnswer]:
-        """Return the answers for all lines; cancel them if the client disconnects first.
+        """Return the answers for all lines, by one model or by two, one after the other.
 
-        Raises HTTPException if the batcher fails or refuses, and for a client that is gone.
+        The lines are cancelled if the client disconnects first. Raises HTTPException if the batcher
+        fails or refuses, and for a client that is gone.
         """
 
         async def disconnect() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        answer = asyncio.wrap_future(self.batcher.submit(lines, options, is_begun=is_begun))
-        gone: asyncio.Future[Any] = asyncio.ensure_future(disconnect())
-        try:
-            await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise HTTPException(CLIENT_GONE)
-            return answer.result()
-        finally:
-            gone.cancel()
-            answer.cancel()
+        answers: list[LineAnswer] = []
+        for options in halves:
+            texts = [answer.translation.text for answer in answers] or lines
+            submitted = self.batcher.submit(texts, options, is_begun=is_begun or bool(answers))
+            future = asyncio.wrap_future(submitted)
+            gone: asyncio.Future[Any] = asyncio.ensure_future(disconnect())
+            try:
+                await asyncio.wait([future, gone], return_when=asyncio.FIRST_COMPLETED)
+                if not future.done():
+                    raise HTTPException(CLIENT_GONE)
+                results = future.result()
+            finally:
+                gone.cancel()
+                future.cancel()
+            answers = [*map(_join_halves, answers, results)] if answers else results
+        return answers
+
+
+def _join_halves(first: LineAnswer, second: LineAnswer) -> LineAnswer:
+    """Return the answer of two models for a line: the worse status, and no confidence."""
+    half, translation = first.translation, second.translation
+    notes = (*(f"first model: {note}" for note in half.notes), *translation.notes)
+    status = min(half.status, translation.status, key=get_args(Status).index)
+    return LineAnswer(
+        replace(translation, source=half.source, status=status, notes=notes, confidence=None)
+    )
 
 
 def read_request(body: Any, limits: Limits) -> TranslationRequest:
@@ -416,14 +489,6 @@ def read_request(body: Any, limits: Limits) -> TranslationRequest:
         message = f"`alternatives`: at most {limits.alternatives}, limited by this model's search"
         raise HTTPException(422, message)
     return request
-
-
-def read_glossary(rows: Rows | None, direction: Direction) -> Glossary | None:
-    """Return the glossary of a request; raise HTTPException, 422, for rows that are no terms."""
-    try:
-        return None if rows is None else Glossary(as_terms(rows), direction)
-    except DataError as error:
-        raise HTTPException(422, str(error)) from None
 
 
 def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:

@@ -41,7 +41,7 @@ def compose() -> Any:
 @pytest.fixture
 def served(recorded: Callable[[str], Any]) -> Any:
     """Return the list of the calls of the server."""
-    return recorded("mt.serving.server.serve_run")
+    return recorded("mt.serving.server.serve_runs")
 
 
 def test_the_image_copies_what_exists_and_ends_without_root() -> None:
@@ -69,7 +69,7 @@ def test_the_image_starts_the_server(program: Program, served: Any) -> None:
     assert command[0] == "mt"
     assert program(*command[1:]) == (0, "", "")
     [(positional, _)] = served
-    assert positional == (Path("/model"), ("0.0.0.0", 8000))
+    assert positional[:2] == ([Path("/model")], ("0.0.0.0", 8000))
     assert values("EXPOSE") == ["8000"]
 
 
@@ -101,7 +101,7 @@ def test_the_compose_file_starts_the_server_behind_a_proxy(
     words[words.index(f"/run/secrets/{secret}")] = str(keys)
     assert program("serve", *words) == (0, "", "")
     [(positional, named)] = served
-    assert positional == (Path("/model"), ("0.0.0.0", 8000))
+    assert positional[:2] == ([Path("/model")], ("0.0.0.0", 8000))
     assert named["access"] == Access((b"one",), ("https://translate.example.org",))
     assert [volume.rpartition("}")[2] for volume in server["volumes"]] == [":/model:ro"]
     assert "ports" not in server, "the proxy alone can be reached from outside"

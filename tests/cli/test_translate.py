@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from mt import Translator
+from mt.data.glossary import as_terms
 from mt.data.pairs import Checksums
 from mt.data.sources import TsvPairs
 from mt.decoding.text_files import FileJob
 from mt.documents.document import DocumentJob
 from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import ModelOptions
 from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
@@ -185,28 +187,30 @@ def test_score_prints_each_pair_and_its_tokens_and_the_perplexity(
 def test_options_of_serve_are_passed_on(
     program: Program, recorded: Recorded, tmp_path: Path
 ) -> None:
-    calls = recorded("mt.serving.server.serve_run")
+    calls = recorded("mt.serving.server.serve_runs")
     keys = tmp_path / "keys"
     keys.write_bytes(b"one\r\n\n two \n")
     assert program("serve", "r") == (0, "", "")
     address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
     limits = ["--max-sentences", "1", "--max-characters", "2"]
     origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
-    named = ["--quantization", "int8", "--glossary", "terms.tsv"]
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("cat\tKatze\n")
+    named = ["--quantization", "int8", "--glossary", str(terms), "--keep", "2"]
     access = ["--api-key-file", str(keys), *origins, *named]
     assert program("serve", "r", *address, *limits, *access) == (0, "", "")
     given = Access((b"one", b"two"), ("https://example.org", "*"))
     defaults = {"limits": Limits(256, 20_000, 1024), "access": Access()}
     others = {"limits": Limits(1, 2, 1024), "access": given}
-    loads = [keywords.pop("load") for _, keywords in calls]
+    overrides = ["decoding.beam=2", "decoding.quantization=int8"]
+    options = ModelOptions(overrides, "cpu", as_terms({"cat": "Katze"}))
     assert calls == [
-        ((Path("r"), ("127.0.0.1", 8000)), {**defaults, "glossary": None}),
-        ((Path("r"), ("::1", 0)), {**others, "glossary": Path("terms.tsv")}),
+        (([Path("r")], ("127.0.0.1", 8000), ModelOptions()), {**defaults, "keep": None}),
+        (([Path("r")], ("::1", 0), options), {**others, "keep": 2}),
     ]
-    assert [load.keywords for load in loads] == [
-        {"overrides": (), "device": "auto"},
-        {"overrides": ["decoding.beam=2", "decoding.quantization=int8"], "device": "cpu"},
-    ]
+    status, _, error = program("serve", "r", "s", "--glossary", str(terms))
+    assert (status, error.count("\n")) == (2, 1)
+    assert "--glossary" in error
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
 from mt.serving.requests import Access, Limits
+from mt.serving.served_runs import Pairs, ServedRun
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
 
@@ -108,14 +110,17 @@ class Client:
         return socket.create_connection(("127.0.0.1", self.port))
 
 
+def served(translator: Translator, name: str = "my run") -> ServedRun:
+    """Return a run with a model in memory."""
+    most = translator.decoding.beam - 1
+    direction = translator.direction
+    return ServedRun(Path(name), direction, "test, BLEU 9", most, translator=translator)
+
+
 @contextmanager
-def running(translator: Translator, access: Access = NO_KEY, **limits: int) -> Iterator[Client]:
-    server = build_server(
-        translator,
-        {"model": "my run", "quality": "test, BLEU 9"},
-        limits=Limits(**limits),
-        access=access,
-    )
+def running(model: Translator | Pairs, access: Access = NO_KEY, **limits: int) -> Iterator[Client]:
+    pairs = model if isinstance(model, Pairs) else Pairs([served(model)])
+    server = build_server(pairs, limits=Limits(**limits), access=access)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -1,6 +1,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,7 @@ from hypothesis import strategies as st
 
 from mt.decoding.alignment import Link
 from mt.decoding.translator import Translation, Translator
-from mt.serving.batching import Batcher, LineOptions
-from mt.serving.requests import Metrics
+from mt.serving.batching import Batcher, LineOptions, Metrics
 
 Build = Callable[..., Translator]
 WITH_FIXTURES = settings(
@@ -19,8 +19,15 @@ WITH_FIXTURES = settings(
 )
 
 
-def batcher(translator: Translator, most_waiting: int = 100) -> Batcher:
-    return Batcher(translator, Metrics(), most_waiting=most_waiting)
+class Queue(Batcher):
+    """Batcher with one model for all requests that name none."""
+
+    def __init__(self, translator: Translator, most_waiting: int = 100) -> None:
+        super().__init__(Metrics(), most_waiting=most_waiting)
+        self.options = LineOptions(translator)
+
+    def add(self, lines: Sequence[str], *, is_begun: bool = False, **options: Any) -> Any:
+        return self.submit(lines, replace(self.options, **options), is_begun=is_begun)
 
 
 @contextmanager
@@ -42,9 +49,9 @@ def reverse(lines: Sequence[str]) -> list[str]:
 
 
 def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) -> None:
-    queue = batcher(backwards(batch_size=8))
+    queue = Queue(backwards(batch_size=8))
     jobs = [[f"request {position}, line {line}" for line in range(3)] for position in range(10)]
-    futures = [queue.submit(lines) for lines in jobs]
+    futures = [queue.add(lines) for lines in jobs]
     assert (queue.waiting, queue.status) == (30, "stopped")
     with started(queue):
         assert queue.status == "ok"
@@ -53,15 +60,15 @@ def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) ->
     assert engine.threads == {"translator"}
     assert (queue.waiting, queue.status) == (0, "stopped")
     with pytest.raises(HTTPException):
-        queue.submit(["late"])
+        queue.add(["late"])
 
 
 def test_full_queue_takes_only_the_rest_of_begun_requests(backwards: Build) -> None:
-    queue = batcher(backwards(batch_size=8), most_waiting=3)
-    first = queue.submit(["ab", "cd", "ef"])
+    queue = Queue(backwards(batch_size=8), most_waiting=3)
+    first = queue.add(["ab", "cd", "ef"])
     with pytest.raises(HTTPException):
-        queue.submit(["gh"])
-    rest = queue.submit(["ij", "kl"], is_begun=True)
+        queue.add(["gh"])
+    rest = queue.add(["ij", "kl"], is_begun=True)
     assert queue.waiting == 5
     with started(queue):
         assert texts(first) + texts(rest) == ["ba", "dc", "fe", "ji", "lk"]
@@ -76,14 +83,13 @@ def test_every_request_gets_its_own_answers(
     jobs: list[tuple[int, int]], batch_size: int, backwards: Build, engine: Any
 ) -> None:
     engine.calls.clear()
-    queue = batcher(backwards(batch_size=batch_size))
+    queue = Queue(backwards(batch_size=batch_size))
     lines = [
         [f"{position}.{line}" for line in range(size)] for position, (size, _) in enumerate(jobs)
     ]
     with started(queue):
         futures = [
-            queue.submit(own, LineOptions(n_best))
-            for own, (_, n_best) in zip(lines, jobs, strict=True)
+            queue.add(own, n_best=n_best) for own, (_, n_best) in zip(lines, jobs, strict=True)
         ]
         assert [texts(future) for future in futures] == [reverse(own) for own in lines]
         for future, (_, n_best) in zip(futures, jobs, strict=True):
@@ -100,9 +106,9 @@ def test_short_request_waits_for_one_batch_of_each_earlier_request(
     before: list[int], batch_size: int, backwards: Build, engine: Any
 ) -> None:
     engine.calls.clear()
-    queue = batcher(backwards(batch_size=batch_size), most_waiting=1000)
-    long = [queue.submit([f"{job}.{line}" for line in range(n)]) for job, n in enumerate(before)]
-    short = queue.submit(["short"])
+    queue = Queue(backwards(batch_size=batch_size), most_waiting=1000)
+    long = [queue.add([f"{job}.{line}" for line in range(n)]) for job, n in enumerate(before)]
+    short = queue.add(["short"])
     with started(queue):
         assert texts(short) == ["trohs"]
         for job, lines in enumerate(before):
@@ -125,8 +131,8 @@ def test_requests_do_not_wait_for_the_links_of_others(
 
     translator = backwards(batch_size=8)
     monkeypatch.setattr(translator, "find_links", find_links)
-    queue = batcher(translator)
-    asks, plain = queue.submit(["ab", ""], LineOptions(links=True)), queue.submit(["cd"])
+    queue = Queue(translator)
+    asks, plain = queue.add(["ab", ""], links=True), queue.add(["cd"])
     plain.add_done_callback(lambda _: order.append("plain"))
     with started(queue):
         assert texts(asks) == ["ba", ""]
@@ -142,15 +148,15 @@ def test_failing_requests_fail_no_other_request(
 ) -> None:
     translator = backwards(batch_size=4)
     monkeypatch.setattr(translator, "find_links", lambda _: 1 // 0)
-    queue = batcher(translator)
-    good, bad = queue.submit(["ab"]), queue.submit(["c", "bell", "d", "e", "f", "g"])
-    unlinked = queue.submit(["ij"], LineOptions(links=True))
+    queue = Queue(translator)
+    good, bad = queue.add(["ab"]), queue.add(["c", "bell", "d", "e", "f", "g"])
+    unlinked = queue.add(["ij"], links=True)
     with started(queue), caplog.at_level(logging.ERROR):
         assert texts(good) == ["ba"]
         for failing in (bad, unlinked):
             with pytest.raises(HTTPException):
                 failing.result(timeout=10)
-        assert texts(queue.submit(["cd"])) == ["dc"]
+        assert texts(queue.add(["cd"])) == ["dc"]
     assert caplog.messages[0] == "a request could not be translated"
     assert len(caplog.messages) == 2
     assert all("g" not in lines for _, lines in engine.calls), "the rest is not tried"

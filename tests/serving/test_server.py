@@ -19,7 +19,8 @@ from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
 from mt.serving import server
 from mt.serving.requests import Access, Limits
-from mt.serving.server import serve_run
+from mt.serving.served_runs import ModelOptions
+from mt.serving.server import serve_runs
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -110,18 +111,21 @@ def test_silent_connections_are_aborted_at_the_end(
 
 
 def test_unavailable_address_run_or_engine_is_an_error_before_requests(
-    backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backwards: Build, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"limits": Limits(), "access": Access()}
+    def start(run: Path, *address: Any) -> None:
+        serve_runs([run], address, ModelOptions(), limits=Limits(), access=Access())
+
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=str(port)):
-            serve_run(tmp_path / "none", ("127.0.0.1", port), **options)
+            start(tmp_path / "none", "127.0.0.1", port)
     with pytest.raises(UserError):
-        serve_run(tmp_path / "none", ("1.2.3.4.5", 0), **options)
+        start(tmp_path / "none", "1.2.3.4.5", 0)
     with pytest.raises(RunError):
-        serve_run(tmp_path / "none", ("127.0.0.1", 0), **options)
-    monkeypatch.setattr(server, "TRIAL", "bell")
+        start(tmp_path / "none", "127.0.0.1", 0)
+    monkeypatch.setattr("mt.serving.served_runs.TRIAL", "bell")
+    monkeypatch.setattr(Translator, "from_stored", lambda *_: backwards())
     monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
     with pytest.raises(MemoryError):
-        serve_run(tmp_path, ("127.0.0.1", 0), load=lambda _: backwards(), **options)
+        start(finished_run, "127.0.0.1", 0)
