@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mt.cli.options import Device, Overrides, RunArgument, load
+from mt.cli.options import Device, Overrides, RunArgument, load, refuse_given
 from mt.errors import UserError
 from mt.files import default_run
 from mt.runs import CONFIG_FILE, is_finished
@@ -56,6 +56,12 @@ def init(
         Literal["tiny", "small", "base", "big"] | None,
         typer.Option(help="Size of the model; default: the best for the corpus and the time."),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN", help="Adapt this finished run to the corpus instead."
+        ),
+    ] = None,
     purpose: Annotated[
         Literal["huggingface"] | None,
         typer.Option("--for", help="Write the form of model that this export needs."),
@@ -71,7 +77,12 @@ def init(
 
     Languages come from the file names, such as train.zh and train.en, or from the text. Without
     --valid or --test, pairs of the corpus are held out of the training for them.
+
+    With --from, the config adapts a run to the corpus, together with a sample of its old pairs,
+    and its test splits show what it loses.
     """
+    if start is not None:
+        refuse_given({"--size": size, "--for": purpose}, "is for a new model; --from names a run")
     from mt.export.hf_folder import FEED_FORWARDS
     from mt.export.marian import FORM
     from mt.recipes.init import Request, write_new_config
@@ -85,6 +96,7 @@ def init(
         budget=budget,
         size=size,
         form=FORM | {"feed_forward": FEED_FORWARDS[0]} if purpose else {},
+        start=start,
         output=output,
     )
     typer.echo(write_new_config(request))
@@ -106,6 +118,7 @@ def train(
         config, run = config / CONFIG_FILE, run or config
     loaded = load(config, overrides)
     from mt.export.export import check_export_possible, export_and_calibrate
+    from mt.training.final_model import compare_with_start
     from mt.training.trainer import train as train_model
 
     check_export_possible(loaded.training, loaded.decoding)
@@ -114,7 +127,10 @@ def train(
     summary = train_model(loaded, run, began_at=began_at)
     if summary:  # rank 0 alone
         export_and_calibrate(run, loaded)
+        table = "" if was_finished else compare_with_start(run)
         typer.echo(summary)  # last: the reader of a pipe may have gone
+        if table:
+            typer.echo(f"\n{table}\n")
         choices = [
             f"decoding.{key}={next(iter(known))}" for key, known in loaded.tags_to_choose().items()
         ]

@@ -8,7 +8,7 @@ import logging
 import math
 import shlex
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -20,23 +20,45 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
+from tqdm import tqdm
 
-from mt.config import Config, DataConfig, ModelConfig, Source, TrainingConfig
-from mt.config.base import Section
-from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource
-from mt.config.loading import dump_yaml
+from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, Source, TrainingConfig
+from mt.config.base import Section, TaggedSection
+from mt.config.data import (
+    TAG_KEYS,
+    CleaningConfig,
+    Direction,
+    HeldOutSource,
+    MixtureSource,
+    SplitSource,
+    TextSource,
+    trained_directions,
+)
+from mt.config.loading import dump_yaml, load_config
 from mt.data.filters import DUPLICATES, hash_pair, hash_text
-from mt.data.pairs import EvenSample, SentencePair
+from mt.data.pairs import EvenSample, SentencePair, spread
 from mt.data.processes import count_processes
-from mt.data.splits import CorpusScan, open_training_corpora, read_splits, scan_corpora
+from mt.data.splits import (
+    CorpusScan,
+    HeldOutPairs,
+    OpenedCorpus,
+    open_split,
+    open_splits,
+    open_training_corpora,
+    read_splits,
+    scan_corpora,
+)
+from mt.decoding.translator import Translator
 from mt.doctor.check import check_corpora
 from mt.doctor.corpus_report import Row, format_percent, make_rows
 from mt.doctor.findings import CLEANING, IDENTIFYING_SECONDS, KINDS, RARE, CorpusReport
 from mt.doctor.tally import LineBlock
-from mt.errors import ConfigError, DataError, UserError
+from mt.errors import ConfigError, DataError, UserError, listed
 from mt.files import check_output, write_text
+from mt.languages import base_language
 from mt.model.device import select_device
-from mt.recipes.detection import detect_corpora, detect_data
+from mt.recipes.detection import DetectedCorpus, detect_corpora, detect_data
+from mt.runs import CONFIG_FILE, check_finished
 from mt.training import automatic
 from mt.training.automatic import Forecast, estimate_parameters, measure_corpora
 from mt.training.distributed import World
@@ -59,6 +81,14 @@ AUGMENTED_PASSES = 12
 With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
 _TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
+ADAPTATION = ((10_000, 1.0, "18m"), (1000, 4.0, "7m"), (0, 10.0, "150s"))
+"""Least number of new pairs to adapt a run to, their weight, and the budget."""
+_OLD_PAIRS, _OLD_SHARE = 20_000, 1.0
+"""Old pairs that are written where there are no more new ones, and drawn for each new pair."""
+_TRANSLATED = 2000
+"""New sources that a run translates if its corpora are missing."""
+_MOST_HELD_OUT = 500
+"""Pairs of a held-out split of an adaptation: a tenth of the new ones, and no more than this."""
 SAMPLED_PASSES = 40
 """Passes from which on BPE also cuts source words in other ways (Provilkov et al. 2020).
 
@@ -81,6 +111,8 @@ class Request:
     """A name of `WIDTHS`; None: the best size for corpus and time."""
     form: Mapping[str, object] = field(default_factory=dict)
     """Keys of `model` that an export needs."""
+    start: Path | None = None
+    """Finished run to adapt; None for a new model."""
     output: Path | None = None
     """None: NAME.yaml in the current folder, named after the first corpus."""
 
@@ -101,13 +133,16 @@ def write_new_config(request: Request) -> Path:
     tests = detect_corpora(request.test, option="--test")
     train = detect_corpora(request.train)
     given = request.source_language, request.target_language
+    if request.start is not None:
+        given = _direction_of(request.start, train[0], given)
     data = detect_data(train, valid=valid, tests=tests, given=given)
     output = request.output or Path(f"{train[0].name}.yaml")
-    check_output(output)
-    if output.exists():
-        raise UserError(f"{output}: exists; delete it, or choose another --output")
+    for path in (output, *([_beside(output)] if request.start else [])):
+        check_output(path)
+        if path.exists():
+            raise UserError(f"{path}: exists; delete it, or choose another --output")
     scan = _scan(data)
-    data = _hold_out(data, scan)
+    data = _hold_out(data, scan, adapts=request.start is not None)
     with TemporaryDirectory(prefix="mt-init-") as folder:
         checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
         report = check_corpora(checked, pairs=scan.corpora.pairs)
@@ -134,17 +169,36 @@ def write_new_config(request: Request) -> Path:
     of = f" of {sum(split.pairs for split in trained):,} checked" if scan.is_sampled else ""
     comments = _explain_cleaning(cleaning, report.removed, scan, of)
     _log_findings(report, comments, scan, f"`mt data check {shlex.quote(str(output))}`")
-    model = ModelConfig.model_validate(request.form)
-    config = Config(data=data.changed(cleaning=cleaning), model=model, training=training)
+    if request.start is not None:
+        data = data.changed(cleaning=cleaning.changed(overlap="normalized"))
+        comments["overlap"] = "keeps the texts of the splits out of training"
+        config = _adapt(request.start, data, training, scan.distinct, _beside(output))
+        data, text = config.data, _format_config(config, {}, comments, offers_terms=False)
+    else:
+        model = ModelConfig.model_validate(request.form)
+        config = Config(data=data.changed(cleaning=cleaning), model=model, training=training)
+        text = _format_new_model(config, scan, request.size, comments)
+    write_text(output, text)
+    run = shlex.quote(str(Path("runs") / output.stem))
+    then = f"mt translate {run}, and mt evaluate {run} --split {next(iter(data.tests))}"
+    _logger.info("next: mt train %s; then %s", shlex.quote(str(output)), then)
+    return output
+
+
+def _format_new_model(
+    config: Config, scan: "_Scan", size: str | None, comments: Mapping[str, str]
+) -> str:
+    """Return the config of a new model with chosen settings, whose cost is logged."""
+    data, training = config.data, config.training
     device = select_device(training.device)
     takes = "some seconds" if device.type == "cpu" else "some minutes"
     _logger.info("choosing settings; the speed of this machine is measured for %s", takes)
     measure = partial(measure_speed, world=World(device_name=training.device))
     corpus = measure_corpora(scan.corpora, data.max_tokens)
-    if cleaning.language:
+    if data.cleaning.language:
         identifying = corpus.pairs * IDENTIFYING_SECONDS / count_processes()
         corpus = replace(corpus, cleaning_seconds=identifying)
-    width = automatic.WIDTHS[request.size] if request.size else None
+    width = automatic.WIDTHS[size] if size else None
     settings, forecast = choose_settings(config, corpus, device, measure, width)
     assert forecast is not None, "a new config has open keys"
     sized = with_settings(config, settings)
@@ -157,14 +211,9 @@ def write_new_config(request: Request) -> Path:
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
             settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
         config = config.changed(data=config.data.changed(augmentation=augmentation))
-    text = _format_config(config, settings, comments, offers_terms=passes >= AUGMENTED_PASSES)
     _log_cost(sized, forecast, updates, passes, device)
     automatic.warn_of_weakness(scan.distinct, passes)
-    write_text(output, text)
-    run = shlex.quote(str(Path("runs") / output.stem))
-    then = f"mt translate {run}, and mt evaluate {run} --split {next(iter(data.tests))}"
-    _logger.info("next: mt train %s; then %s", shlex.quote(str(output)), then)
-    return output
+    return _format_config(config, settings, comments, offers_terms=passes >= AUGMENTED_PASSES)
 
 
 @dataclass(frozen=True)
@@ -235,18 +284,19 @@ def _scan(data: DataConfig) -> _Scan:
     )
 
 
-def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
+def _hold_out(data: DataConfig, scan: _Scan, *, adapts: bool) -> DataConfig:
     """Return the data with held-out splits in place of those that are not given.
 
-    Raises DataError if there are too few pairs.
+    Raises DataError if there are too few pairs, for a new model or for one that `adapts`.
     """
-    split = HeldOutSource(held_out=max(scan.held_out_pairs, 1))
+    count = min(scan.distinct // 10, _MOST_HELD_OUT) if adapts else scan.held_out_pairs
+    split = HeldOutSource(held_out=max(count, 1))
     changed: dict[str, Any] = {}
     if isinstance(data.valid, HeldOutSource):
         changed["valid"] = split
     if not data.tests:
         changed["tests"] = {"test": split}
-    least = automatic.LEAST_PAIRS if changed else _MIN_PAIRS_WITH_SPLITS
+    least = automatic.LEAST_PAIRS if changed and not adapts else _MIN_PAIRS_WITH_SPLITS
     if scan.distinct < least:
         why = ", because validation and test pairs are held out of them" if changed else ""
         raise DataError(
@@ -254,7 +304,7 @@ def _hold_out(data: DataConfig, scan: _Scan) -> DataConfig:
             f"few; at least {least} are needed{why}"
         )
     names = " and as many for ".join(key.removesuffix("s") for key in changed)
-    left = f"; {scan.held_out_pairs:,} are held out for {names}" if changed else ""
+    left = f"; {count:,} are held out for {names}" if changed else ""
     _logger.info("training pairs: %s%s", f"{scan.corpora.pairs:,}", left)
     return data.changed(**changed)
 
@@ -323,6 +373,132 @@ def _explain_cleaning(
     return comments
 
 
+def _beside(output: Path) -> Path:
+    """Return the folder beside the config of an adaptation, for the pairs that are written."""
+    return output.with_suffix(".data")
+
+
+def _direction_of(
+    run: Path, corpus: DetectedCorpus, given: tuple[str | None, str | None]
+) -> Direction:
+    """Return the direction of a finished run that fits the given languages or the file names.
+
+    Raises RunError for a missing run, DataError if it has no such direction.
+    """
+    check_finished(run)
+    start = load_config(run / CONFIG_FILE)
+    known = trained_directions(start.data) if start.data.has_corpora else (start.direction,)
+    codes = [code or suffix for code, suffix in zip(given, corpus.suffixes, strict=True)]
+    for direction in known:
+        sides = zip(codes, direction, strict=True)
+        if all(code is None or base_language(code) == base_language(side) for code, side in sides):
+            return direction
+    named = " to ".join(code or "?" for code in codes)
+    raise DataError(
+        f"{corpus.description}: is {named}, and {run} translates {listed(map(str, known))}; the "
+        "first file is the source side"
+    )
+
+
+def _adapt(
+    run: Path, data: DataConfig, training: TrainingConfig, new_pairs: int, folder: Path
+) -> Config:
+    """Return the config that adapts a run to data; write the other pairs into a new `folder`.
+
+    Those are held-out pairs of the data and of the run, and old pairs, to keep what it has learnt.
+    The test splits of the run become test splits.
+    """
+    start = load_config(run / CONFIG_FILE)
+    direction = Direction(data.source_language, data.target_language)
+    like: TaggedSection = start.decoding
+    if start.data.has_corpora:
+        old_sections = start.data.train_corpora().values()
+        like = next(one for one in old_sections if start.data.direction_of(one) == direction)
+    tags = {key: getattr(like, key) for key in TAG_KEYS}
+    weight, budget = next(row[1:] for row in ADAPTATION if new_pairs >= row[0])
+    new = data.train.corpora if isinstance(data.train, MixtureSource) else {"new": data.train}
+    train = {name: section.changed(weight=weight, **tags) for name, section in new.items()}
+    data = data.changed(
+        train=MixtureSource(corpora=train),
+        valid=data.valid.changed(**tags),
+        tests={name: section.changed(**tags) for name, section in data.tests.items()},
+        **{key: getattr(start.data, key) for key in ("max_tokens", "terms", "augmentation")},
+    )
+
+    def write(name: str, split: OpenedCorpus, pairs: Iterable[SentencePair]) -> TextSource:
+        """Write pairs as text files, and return their section."""
+        keys, texts = dict[str, Any](zip(TAG_KEYS, split.tags, strict=True)), [*pairs]
+        for side, language in split.direction._asdict().items():
+            keys[f"{side}_language"] = language
+            keys[side] = str(folder / f"{name}.{language}")
+            write_text(Path(keys[side]), "".join(f"{getattr(pair, side)}\n" for pair in texts))
+        return TextSource(**keys)
+
+    old = _choose_old_pairs(run, start, data, max(new_pairs, _OLD_PAIRS))
+    folder.mkdir(parents=True)
+    splits: dict[str, SplitSource] = {"valid": data.valid, **data.tests}
+    for name, split in open_splits(data).items():
+        if isinstance(split.source, HeldOutPairs):
+            splits[name] = write(name, split, split.pairs())
+    for name in start.data.tests or ("valid",):
+        guard = name
+        while guard in {"train", *splits}:
+            guard = f"old-{guard}"
+        try:
+            split = open_split(start.data, name)
+            splits[guard] = write(guard, split, split.pairs())
+        except UserError as error:
+            _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
+    drawn = _OLD_SHARE * weight * new_pairs / sum(len(pairs) for _, pairs in old)
+    for corpus, pairs in old:
+        name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
+        while name in {*splits, *train}:
+            name = f"old-{name}"
+        train[name] = write(name, corpus, pairs).changed(weight=float(f"{drawn:.2g}"))
+    data = data.changed(train=MixtureSource(corpora=train), valid=splits.pop("valid"), tests=splits)
+    training = training.changed(init_from=run, budget=training.budget or budget)
+    decoding = start.decoding.model_dump(exclude_defaults=True, exclude={"ensemble", "adapter"})
+    return Config(data=data, training=training, decoding=DecodingConfig(**decoding))
+
+
+def _choose_old_pairs(
+    run: Path, start: Config, data: DataConfig, count: int
+) -> list[tuple[OpenedCorpus, Sequence[SentencePair]]]:
+    """Return an even sample of the corpora of a run, cleaned as in its training.
+
+    Without their files, the run translates new sources instead: its own translations are what it
+    has learnt.
+    """
+    old = list[tuple[OpenedCorpus, Sequence[SentencePair]]]()
+    try:
+        corpora = open_training_corpora(start.data)
+        samples = [EvenSample[SentencePair](2 * count) for _ in corpora]
+        for corpus, sample in zip(corpora, samples, strict=True):
+            pairs = corpus.pairs()
+            while block := list(islice(pairs, _BLOCK_PAIRS)):
+                sample.add(block)
+        shares = [
+            corpus.weight * sample.seen for corpus, sample in zip(corpora, samples, strict=True)
+        ]
+        for corpus, sample, share in zip(corpora, samples, shares, strict=True):
+            drawn = spread(sample.items, round(count * share / sum(shares)))
+            old.append((corpus, [*corpus.cleaning.clean(drawn)]))
+        number = sum(len(pairs) for _, pairs in old)
+        _logger.info("old pairs: a sample of %s pairs of the corpora of %s", f"{number:,}", run)
+    except UserError as error:
+        corpus = open_training_corpora(data)[0]
+        sources = [pair.source for pair in spread([*corpus.cleaned()], _TRANSLATED)]
+        text = "old pairs: translations by %s of %s new sources, since its corpora are missing: %s"
+        _logger.info(text, run, f"{len(sources):,}", error)
+        overrides = [
+            f"decoding.{key}={tag}" for key, tag in zip(TAG_KEYS, corpus.tags, strict=True) if tag
+        ]
+        translator = Translator.load(run, overrides=["decoding.search=greedy", *overrides])
+        lines = tqdm(translator.translate(sources), "translating", len(sources), disable=None)
+        old = [(corpus, [*map(SentencePair, sources, lines)])]
+    return old
+
+
 def _log_cost(
     config: Config, forecast: Forecast, updates: float, passes: float, device: torch.device
 ) -> None:
@@ -360,13 +536,13 @@ def _format_config(
     for name, section in config:
         if name == "data" or not isinstance(section, Section):
             continue
-        values, reasons = {}, {}
+        values, reasons, given = {}, {}, section.model_dump(mode="json", exclude_unset=True)
         for key in type(section).model_fields:
             setting = settings.get(f"{name}.{key}")
             if setting is not None:
                 values[key], reasons[key] = setting.value, setting.reason
-            elif key in section.model_fields_set:
-                values[key] = getattr(section, key)
+            elif key in given:
+                values[key] = given[key]
         if values:
             lines += [f"{name}:", *_format_entries(values, reasons, indent=2)]
     return "\n".join(lines) + "\n"

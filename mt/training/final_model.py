@@ -10,15 +10,29 @@ from torch import nn
 from mt.config import TrainingConfig
 from mt.config.loading import load_config
 from mt.config.training import LORA_SCALE
+from mt.data.pairs import spread
+from mt.data.splits import open_split
 from mt.data.tokenizer import Tokenizer, copy_tokenizer
-from mt.errors import DataError, RunError
+from mt.decoding.translator import Translator
+from mt.errors import DataError, RunError, UserError
+from mt.evaluation.checks import ScoredText
+from mt.evaluation.compare import System, compare_systems
+from mt.evaluation.evaluate import EvaluationSet, translate_pairs
 from mt.evaluation.run_info import render_card, update_card
-from mt.evaluation.scores import LEVELS, ONE_ERROR, why_unable_to_rank
+from mt.evaluation.scores import (
+    LEVELS,
+    ONE_ERROR,
+    SAMPLES,
+    choose_tokenizer,
+    label_scores,
+    why_unable_to_rank,
+)
 from mt.files import open_aside, put_in_place, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
 from mt.runs import (
     ADAPTER_FILE,
+    CONFIG_FILE,
     LineStatistics,
     ModelRecord,
     Provenance,
@@ -26,6 +40,7 @@ from mt.runs import (
     is_finished,
     write_description,
 )
+from mt.tables import align_columns
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
 from mt.training.progress import Progress
@@ -36,6 +51,8 @@ from mt.training.validation import METRIC_NAMES, Validation, Validator
 
 _MAX_GREEDY_COST = 0.2
 """BLEU that greedy search may cost, rounded to two decimals, to become the search of a run."""
+_MOST_COMPARED = 1000
+"""Pairs of a test split that a run and its start translate to be compared, at most."""
 _logger = logging.getLogger(__name__)
 
 
@@ -127,6 +144,50 @@ def _compare_with_start(
     before = start.as_text(signatures=False).removeprefix(f"{start.evaluation.label}: ")
     scores = f"{trained.as_text(signatures=False)}, against {before}"
     return f"{verdict} {training.init_from} by {METRIC_NAMES[metric]} ({scores}){advice}"
+
+
+def compare_with_start(run: Path) -> str:
+    """Return a table of the test scores of a finished run, and of the run that it continues.
+
+    Both translate the same pairs of each split by greedy search. A split that one of them cannot
+    translate is logged and left out. Returns "" without a start or a test split.
+    """
+    config = load_config(run / CONFIG_FILE)
+    training, names, signatures = config.training, config.data.tests, dict[str, None]()
+    rows = [["split", "metric", "before", "after", "difference", "p", "after is"]]
+    if training.init_from is None:
+        return ""
+    for name in names:
+        try:
+            split = open_split(config.data, name)
+            pairs, language = [*split.pairs()], split.direction.target
+            compared = spread(pairs, min(training.final_pairs or _MOST_COMPARED, _MOST_COMPARED))
+            sides = [[pair.source for pair in compared], [pair.target for pair in compared]]
+            tokenizer = choose_tokenizer(language, config.evaluation.bleu_tokenizer)
+            sources, references = (ScoredText(name, side) for side in sides)
+            test_set = EvaluationSet(name, sources, (references,), language, tokenizer)
+            overrides, systems = [*config.tag_overrides(name), "decoding.search=greedy"], []
+            for model in (training.init_from, run):
+                translator = Translator.load(model, overrides=overrides, device=training.device)
+                lines = [line.text for line in translate_pairs(translator, compared)]
+                systems.append(System(str(model), lines))
+        except UserError as error:
+            _logger.warning("warning: `%s` is not compared: %s", name, error)
+            continue
+        label = label_scores(name, len(compared), "greedy", total=len(pairs))
+        for before, after in compare_systems(test_set, systems).scores:
+            p_value = "" if after.p_value is None else f"{after.p_value:.4f}"
+            scores = [f"{score.value:.2f}" for score in (before, after)]
+            change = f"{after.value - before.value:+z.2f}"
+            rows.append([label, after.metric, *scores, change, p_value, after.outcome])
+            signatures[f"{after.metric}: {after.signature}"] = None
+    samples, level = SAMPLES["bootstrap"], LEVELS["bootstrap"]
+    notes = [
+        f"before: {training.init_from}, after: {run}; p: paired bootstrap, one tail, {samples} "
+    ]
+    notes[0] += f"samples; a difference is significant below {level}"
+    text = "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes, *signatures])
+    return text if signatures else ""
 
 
 def _choose_single(

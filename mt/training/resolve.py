@@ -102,11 +102,15 @@ class Timing:
     new: float
     trained: float
     pairs: int
+    tests: int
+    """Test splits on which a run and its start are compared."""
 
     def after(self, training: TrainingConfig, count: int) -> float:
         """Return the seconds after the last update, for validations on `count` pairs."""
         pairs = self.pairs if training.budget is None else min(FINAL_TIMES * count, self.pairs)
-        passes = _PASSES_AFTER + (training.init_from is not None)  # the start is scored as well
+        passes = _PASSES_AFTER
+        if training.init_from is not None:  # its start is scored as well
+            passes += 1 + 2 * self.tests
         return _SECONDS_AFTER + passes * self.trained * pairs
 
 
@@ -354,7 +358,8 @@ def choose_length(
         speed = measure(config, data.store.lengths, data.vocabularies)
         measured_at = time.perf_counter()
         seconds = training.target_tokens_per_update / speed
-        timing = Timing(seconds, *measure_validation(config, data, device), len(data.valid))
+        measured_validation = measure_validation(config, data, device)
+        timing = Timing(seconds, *measured_validation, len(data.valid), len(config.data.tests))
         now = time.perf_counter()
         if training.budget is not None:  # a session compiles again
             left = ends_at - now - (measured_at - began_at if compiles else 0.0)
