@@ -8,7 +8,7 @@ import logging
 import math
 import shlex
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -23,16 +23,14 @@ from pydantic import ValidationError
 from tqdm import tqdm
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, Source, TrainingConfig
-from mt.config.base import Section, TaggedSection
+from mt.config.base import Section
 from mt.config.data import (
     TAG_KEYS,
     CleaningConfig,
     Direction,
     HeldOutSource,
     MixtureSource,
-    SplitSource,
     TextSource,
-    trained_directions,
 )
 from mt.config.loading import dump_yaml, load_config
 from mt.data.filters import DUPLICATES, hash_pair, hash_text
@@ -40,7 +38,6 @@ from mt.data.pairs import EvenSample, SentencePair, spread
 from mt.data.processes import count_processes
 from mt.data.splits import (
     CorpusScan,
-    HeldOutPairs,
     OpenedCorpus,
     open_split,
     open_splits,
@@ -53,8 +50,8 @@ from mt.doctor.check import check_corpora
 from mt.doctor.corpus_report import Row, format_percent, make_rows
 from mt.doctor.findings import CLEANING, IDENTIFYING_SECONDS, KINDS, RARE, CorpusReport
 from mt.doctor.tally import LineBlock
-from mt.errors import ConfigError, DataError, UserError, listed
-from mt.files import check_output, write_text
+from mt.errors import ConfigError, DataError, UserError
+from mt.files import check_output, open_aside, put_in_place, write_text
 from mt.languages import base_language
 from mt.model.device import select_device
 from mt.recipes.detection import DetectedCorpus, detect_corpora, detect_data
@@ -134,17 +131,18 @@ def write_new_config(request: Request) -> Path:
     train = detect_corpora(request.train)
     given = request.source_language, request.target_language
     if request.start is not None:
-        given = _direction_of(request.start, train[0], given)
+        given = _languages_of(request.start, train[0], given)
     data = detect_data(train, valid=valid, tests=tests, given=given)
     output = request.output or Path(f"{train[0].name}.yaml")
-    for path in (output, *([_beside(output)] if request.start else [])):
+    folder = output.with_suffix(".data")  # of the texts of an adaptation
+    for path in (output, folder) if request.start else (output,):
         check_output(path)
         if path.exists():
             raise UserError(f"{path}: exists; delete it, or choose another --output")
     scan = _scan(data)
     data = _hold_out(data, scan, adapts=request.start is not None)
-    with TemporaryDirectory(prefix="mt-init-") as folder:
-        checked = _write_sample(data, scan, Path(folder)) if scan.is_sampled else data
+    with TemporaryDirectory(prefix="mt-init-") as sampled:
+        checked = _write_sample(data, scan, Path(sampled)) if scan.is_sampled else data
         report = check_corpora(checked, pairs=scan.corpora.pairs)
         for split in report.splits:
             blocks = scan.blocks.get(split.name, ())
@@ -172,7 +170,7 @@ def write_new_config(request: Request) -> Path:
     if request.start is not None:
         data = data.changed(cleaning=cleaning.changed(overlap="normalized"))
         comments["overlap"] = "keeps the texts of the splits out of training"
-        config = _adapt(request.start, data, training, scan.distinct, _beside(output))
+        config = _adapt(request.start, data, training, scan.distinct, folder)
         data, text = config.data, _format_config(config, {}, comments, offers_terms=False)
     else:
         model = ModelConfig.model_validate(request.form)
@@ -373,50 +371,38 @@ def _explain_cleaning(
     return comments
 
 
-def _beside(output: Path) -> Path:
-    """Return the folder beside the config of an adaptation, for the pairs that are written."""
-    return output.with_suffix(".data")
-
-
-def _direction_of(
+def _languages_of(
     run: Path, corpus: DetectedCorpus, given: tuple[str | None, str | None]
 ) -> Direction:
-    """Return the direction of a finished run that fits the given languages or the file names.
+    """Return the languages of a finished run, by its validation split.
 
-    Raises RunError for a missing run, DataError if it has no such direction.
+    Raises RunError for a missing run, DataError if those `given` or of the file names are others.
     """
     check_finished(run)
-    start = load_config(run / CONFIG_FILE)
-    known = trained_directions(start.data) if start.data.has_corpora else (start.direction,)
-    codes = [code or suffix for code, suffix in zip(given, corpus.suffixes, strict=True)]
-    for direction in known:
-        sides = zip(codes, direction, strict=True)
-        if all(code is None or base_language(code) == base_language(side) for code, side in sides):
-            return direction
-    named = " to ".join(code or "?" for code in codes)
-    raise DataError(
-        f"{corpus.description}: is {named}, and {run} translates {listed(map(str, known))}; the "
-        "first file is the source side"
-    )
+    data = load_config(run / CONFIG_FILE).data
+    direction = data.direction_of(data.valid)
+    named = [code or suffix for code, suffix in zip(given, corpus.suffixes, strict=True)]
+    for code, language in zip(named, direction, strict=True):
+        if code and base_language(code) != base_language(language):
+            raise DataError(
+                f"{corpus.description}: a side is in `{code}` in place of `{language}`; {run} "
+                f"translates {direction}, and the first file is the source side"
+            )
+    return direction
 
 
 def _adapt(
     run: Path, data: DataConfig, training: TrainingConfig, new_pairs: int, folder: Path
 ) -> Config:
-    """Return the config that adapts a run to data; write the other pairs into a new `folder`.
+    """Return the config that adapts a run to data; write its other texts into a new `folder`.
 
-    Those are held-out pairs of the data and of the run, and old pairs, to keep what it has learnt.
-    The test splits of the run become test splits.
+    Those are the splits, with the test splits of the run, and old pairs, to keep what it has
+    learnt.
     """
     start = load_config(run / CONFIG_FILE)
-    direction = Direction(data.source_language, data.target_language)
-    like: TaggedSection = start.decoding
-    if start.data.has_corpora:
-        old_sections = start.data.train_corpora().values()
-        like = next(one for one in old_sections if start.data.direction_of(one) == direction)
-    tags = {key: getattr(like, key) for key in TAG_KEYS}
     weight, budget = next(row[1:] for row in ADAPTATION if new_pairs >= row[0])
     new = data.train.corpora if isinstance(data.train, MixtureSource) else {"new": data.train}
+    tags = start.split_tags("valid")
     train = {name: section.changed(weight=weight, **tags) for name, section in new.items()}
     data = data.changed(
         train=MixtureSource(corpora=train),
@@ -424,79 +410,72 @@ def _adapt(
         tests={name: section.changed(**tags) for name, section in data.tests.items()},
         **{key: getattr(start.data, key) for key in ("max_tokens", "terms", "augmentation")},
     )
+    old, splits = _sample_old_pairs(run, start, data, new_pairs), dict[str, TextSource]()
+    total = sum(corpus.weight * len(pairs) for corpus, pairs in old)
+    with open_aside(folder) as temporary:
 
-    def write(name: str, split: OpenedCorpus, pairs: Iterable[SentencePair]) -> TextSource:
-        """Write pairs as text files, and return their section."""
-        keys, texts = dict[str, Any](zip(TAG_KEYS, split.tags, strict=True)), [*pairs]
-        for side, language in split.direction._asdict().items():
-            keys[f"{side}_language"] = language
-            keys[side] = str(folder / f"{name}.{language}")
-            write_text(Path(keys[side]), "".join(f"{getattr(pair, side)}\n" for pair in texts))
-        return TextSource(**keys)
+        def write(name: str, like: OpenedCorpus, pairs: Sequence[SentencePair]) -> TextSource:
+            """Write pairs as text files, and return their section."""
+            keys = dict[str, Any](zip(TAG_KEYS, like.tags, strict=True))
+            for side, language in like.direction._asdict().items():
+                text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+                write_text(temporary / f"{name}.{language}", text)
+                keys |= {side: str(folder / f"{name}.{language}"), f"{side}_language": language}
+            return TextSource(**keys)
 
-    old = _choose_old_pairs(run, start, data, max(new_pairs, _OLD_PAIRS))
-    folder.mkdir(parents=True)
-    splits: dict[str, SplitSource] = {"valid": data.valid, **data.tests}
-    for name, split in open_splits(data).items():
-        if isinstance(split.source, HeldOutPairs):
-            splits[name] = write(name, split, split.pairs())
-    for name in start.data.tests or ("valid",):
-        guard = name
-        while guard in {"train", *splits}:
-            guard = f"old-{guard}"
-        try:
-            split = open_split(start.data, name)
-            splits[guard] = write(guard, split, split.pairs())
-        except UserError as error:
-            _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
-    drawn = _OLD_SHARE * weight * new_pairs / sum(len(pairs) for _, pairs in old)
-    for corpus, pairs in old:
-        name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
-        while name in {*splits, *train}:
-            name = f"old-{name}"
-        train[name] = write(name, corpus, pairs).changed(weight=float(f"{drawn:.2g}"))
+        for name, split in open_splits(data).items():
+            splits[name] = write(name, split, [*split.pairs()])
+        for name in start.data.tests or ("valid",):
+            guard = f"old-{name}"
+            while guard in splits:
+                guard = f"old-{guard}"
+            try:
+                split = open_split(start.data, name)
+                splits[guard] = write(guard, split, [*split.pairs()])
+            except UserError as error:
+                _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
+        for corpus, pairs in old:
+            name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
+            while name in {*splits, *train}:
+                name = f"old-{name}"
+            drawn = _OLD_SHARE * weight * new_pairs * corpus.weight / total
+            train[name] = write(name, corpus, pairs).changed(weight=float(f"{drawn:.2g}"))
+        put_in_place(temporary, folder, is_new=True)
     data = data.changed(train=MixtureSource(corpora=train), valid=splits.pop("valid"), tests=splits)
     training = training.changed(init_from=run, budget=training.budget or budget)
     decoding = start.decoding.model_dump(exclude_defaults=True, exclude={"ensemble", "adapter"})
     return Config(data=data, training=training, decoding=DecodingConfig(**decoding))
 
 
-def _choose_old_pairs(
-    run: Path, start: Config, data: DataConfig, count: int
-) -> list[tuple[OpenedCorpus, Sequence[SentencePair]]]:
-    """Return an even sample of the corpora of a run, cleaned as in its training.
+def _sample_old_pairs(
+    run: Path, start: Config, data: DataConfig, new_pairs: int
+) -> list[tuple[OpenedCorpus, list[SentencePair]]]:
+    """Return an even sample of the corpora of a run, cleaned as for its training.
 
-    Without their files, the run translates new sources instead: its own translations are what it
-    has learnt.
+    Without their files, it is the translations by the run of sources in the new data.
     """
-    old = list[tuple[OpenedCorpus, Sequence[SentencePair]]]()
     try:
         corpora = open_training_corpora(start.data)
-        samples = [EvenSample[SentencePair](2 * count) for _ in corpora]
-        for corpus, sample in zip(corpora, samples, strict=True):
-            pairs = corpus.pairs()
-            while block := list(islice(pairs, _BLOCK_PAIRS)):
+        sample = EvenSample[tuple[str, SentencePair]](max(2 * new_pairs, _OLD_PAIRS))
+        for corpus in corpora:
+            keyed = ((corpus.key, pair) for pair in corpus.pairs())
+            while block := list(islice(keyed, _BLOCK_PAIRS)):
                 sample.add(block)
-        shares = [
-            corpus.weight * sample.seen for corpus, sample in zip(corpora, samples, strict=True)
-        ]
-        for corpus, sample, share in zip(corpora, samples, shares, strict=True):
-            drawn = spread(sample.items, round(count * share / sum(shares)))
-            old.append((corpus, [*corpus.cleaning.clean(drawn)]))
-        number = sum(len(pairs) for _, pairs in old)
-        _logger.info("old pairs: a sample of %s pairs of the corpora of %s", f"{number:,}", run)
+        old = []
+        for corpus in corpora:
+            pairs = (pair for key, pair in sample.items if key == corpus.key)
+            old.append((corpus, [*corpus.cleaning.clean(pairs)]))
+        _logger.info("old pairs: %s of the corpora of %s", f"{len(sample.items):,}", run)
+        return old
     except UserError as error:
-        corpus = open_training_corpora(data)[0]
-        sources = [pair.source for pair in spread([*corpus.cleaned()], _TRANSLATED)]
-        text = "old pairs: translations by %s of %s new sources, since its corpora are missing: %s"
-        _logger.info(text, run, f"{len(sources):,}", error)
-        overrides = [
-            f"decoding.{key}={tag}" for key, tag in zip(TAG_KEYS, corpus.tags, strict=True) if tag
-        ]
-        translator = Translator.load(run, overrides=["decoding.search=greedy", *overrides])
+        new = open_training_corpora(data)[0]
+        sources = [pair.source for pair in spread([*new.cleaned()], _TRANSLATED)]
+        text = "old pairs: %s new sources with translations by %s, whose corpora are missing: %s"
+        _logger.info(text, f"{len(sources):,}", run, error)
+        overrides = [*start.tag_overrides("valid"), "decoding.search=greedy"]
+        translator = Translator.load(run, overrides=overrides)
         lines = tqdm(translator.translate(sources), "translating", len(sources), disable=None)
-        old = [(corpus, [*map(SentencePair, sources, lines)])]
-    return old
+        return [(replace(new, key="train"), [*map(SentencePair, sources, lines)])]
 
 
 def _log_cost(

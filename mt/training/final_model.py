@@ -67,8 +67,7 @@ def write_final_model(
     """Write the mean of the checkpoints of `training.average`, or a single one if it is better.
 
     They are compared on the pairs that ranked the checkpoints; the model that is written is
-    validated on all. `validations` has those of this process by update. Returns the scores, and
-    before them, for a run that continues another, a comparison with its start.
+    validated on all. `validations` has those of this process by update. Returns the scores.
     """
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
@@ -102,17 +101,6 @@ def write_final_model(
     most = min(training.final_pairs or len(data.valid), len(data.valid))
     if validation is None or validation.evaluation.sentences < most:
         validation = validator.run(most)
-    outcomes = []
-    if averaged == [0]:
-        last = validated(state.last[-1])
-        outcomes.append(_compare_with_start(validator, training, validated(0), last))
-        outcomes.append(f"the final model is that of {training.init_from}")
-    elif any(ranked.update == 0 for ranked in state.best):  # of a continued training
-        _load_mean(folder, model, [0])
-        start = validator.run(validation.evaluation.sentences)
-        outcomes.append(_compare_with_start(validator, training, start, validation))
-    if outcomes:
-        _load_mean(folder, model, averaged)
     progress.record(
         "final",
         averaged_updates=averaged,
@@ -125,69 +113,50 @@ def write_final_model(
     provenance = Provenance(score, state.update, averaged, data.pair_counts, ends)
     described = _Described.of(data)
     _write_model(folder, training.lora, model, described, provenance, folder.initial_weights())
-    return "; ".join([*outcomes, score])
-
-
-def _compare_with_start(
-    validator: Validator, training: TrainingConfig, start: Validation, trained: Validation
-) -> str:
-    """Return in words if a continued training has made its start better, with advice if not."""
-    level, metric = LEVELS["bootstrap"], training.best_metric
-    if metric == "bleu" and not (start.evaluation.bleu.ranks and trained.evaluation.bleu.ranks):
-        metric = "chrf"
-    verdict, advice = "up to chance as good as", "; more pairs or updates may help"
-    if validator.is_clearly_better(trained, start, metric, level=level):
-        verdict, advice = "better than", ""
-    elif validator.is_clearly_better(start, trained, metric, level=level):
-        verdict, advice = "worse than", "; try more pairs like those of `data.valid`, or a "
-        advice += f"`training.learning_rate` below {training.learning_rate}"
-    before = start.as_text(signatures=False).removeprefix(f"{start.evaluation.label}: ")
-    scores = f"{trained.as_text(signatures=False)}, against {before}"
-    return f"{verdict} {training.init_from} by {METRIC_NAMES[metric]} ({scores}){advice}"
+    return score if averaged != [0] else f"the final model is that of {training.init_from}; {score}"
 
 
 def compare_with_start(run: Path) -> str:
     """Return a table of the test scores of a finished run, and of the run that it continues.
 
-    Both translate the same pairs of each split by greedy search. A split that one of them cannot
-    translate is logged and left out. Returns "" without a start or a test split.
+    Both translate some pairs of each test split, or else of `valid`, by greedy search. A split
+    that cannot be compared is logged. Returns "" for a run that continues no other.
     """
     config = load_config(run / CONFIG_FILE)
-    training, names, signatures = config.training, config.data.tests, dict[str, None]()
-    rows = [["split", "metric", "before", "after", "difference", "p", "after is"]]
+    training, samples = config.training, SAMPLES["bootstrap"]
     if training.init_from is None:
         return ""
-    for name in names:
+    rows = [["split", "metric", "before", "after", "difference", "p", "after is"]]
+    notes = {f"before: {training.init_from}, after: {run}": None}
+    notes[
+        f"p: paired bootstrap, one tail, {samples} samples; below {LEVELS['bootstrap']} it is no chance"
+    ] = None
+    for name in config.data.tests or ("valid",):
+        systems = list[System]()
         try:
             split = open_split(config.data, name)
             pairs, language = [*split.pairs()], split.direction.target
-            compared = spread(pairs, min(training.final_pairs or _MOST_COMPARED, _MOST_COMPARED))
-            sides = [[pair.source for pair in compared], [pair.target for pair in compared]]
+            chosen = spread(pairs, min(training.final_pairs or _MOST_COMPARED, _MOST_COMPARED))
+            sources, references = zip(*((pair.source, pair.target) for pair in chosen), strict=True)
             tokenizer = choose_tokenizer(language, config.evaluation.bleu_tokenizer)
-            sources, references = (ScoredText(name, side) for side in sides)
-            test_set = EvaluationSet(name, sources, (references,), language, tokenizer)
-            overrides, systems = [*config.tag_overrides(name), "decoding.search=greedy"], []
+            texts = ScoredText(name, sources), (ScoredText(name, references),)
+            overrides = [*config.tag_overrides(name), "decoding.search=greedy"]
             for model in (training.init_from, run):
                 translator = Translator.load(model, overrides=overrides, device=training.device)
-                lines = [line.text for line in translate_pairs(translator, compared)]
+                lines = [line.text for line in translate_pairs(translator, chosen)]
                 systems.append(System(str(model), lines))
         except UserError as error:
             _logger.warning("warning: `%s` is not compared: %s", name, error)
             continue
-        label = label_scores(name, len(compared), "greedy", total=len(pairs))
-        for before, after in compare_systems(test_set, systems).scores:
+        label = label_scores(name, len(chosen), "greedy", total=len(pairs))
+        for before, after in compare_systems(
+            EvaluationSet(name, *texts, language, tokenizer), systems
+        ).scores:
+            values = [f"{before.value:.2f}", f"{after.value:.2f}", f"{after.difference or 0:+z.2f}"]
             p_value = "" if after.p_value is None else f"{after.p_value:.4f}"
-            scores = [f"{score.value:.2f}" for score in (before, after)]
-            change = f"{after.value - before.value:+z.2f}"
-            rows.append([label, after.metric, *scores, change, p_value, after.outcome])
-            signatures[f"{after.metric}: {after.signature}"] = None
-    samples, level = SAMPLES["bootstrap"], LEVELS["bootstrap"]
-    notes = [
-        f"before: {training.init_from}, after: {run}; p: paired bootstrap, one tail, {samples} "
-    ]
-    notes[0] += f"samples; a difference is significant below {level}"
-    text = "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes, *signatures])
-    return text if signatures else ""
+            rows.append([label, after.metric, *values, p_value, after.outcome])
+            notes[f"{after.metric}: {after.signature}"] = None
+    return "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes]) if rows[1:] else ""
 
 
 def _choose_single(

@@ -102,15 +102,13 @@ class Timing:
     new: float
     trained: float
     pairs: int
-    tests: int
-    """Test splits on which a run and its start are compared."""
+    compared: int = 0
+    """Splits on which a run is compared with its start."""
 
     def after(self, training: TrainingConfig, count: int) -> float:
         """Return the seconds after the last update, for validations on `count` pairs."""
         pairs = self.pairs if training.budget is None else min(FINAL_TIMES * count, self.pairs)
-        passes = _PASSES_AFTER
-        if training.init_from is not None:  # its start is scored as well
-            passes += 1 + 2 * self.tests
+        passes = _PASSES_AFTER + 2 * self.compared
         return _SECONDS_AFTER + passes * self.trained * pairs
 
 
@@ -358,8 +356,10 @@ def choose_length(
         speed = measure(config, data.store.lengths, data.vocabularies)
         measured_at = time.perf_counter()
         seconds = training.target_tokens_per_update / speed
-        measured_validation = measure_validation(config, data, device)
-        timing = Timing(seconds, *measured_validation, len(data.valid), len(config.data.tests))
+        compared = 0 if training.init_from is None else len(config.data.tests) or 1
+        timing = Timing(
+            seconds, *measure_validation(config, data, device), len(data.valid), compared
+        )
         now = time.perf_counter()
         if training.budget is not None:  # a session compiles again
             left = ends_at - now - (measured_at - began_at if compiles else 0.0)
