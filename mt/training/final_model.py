@@ -20,9 +20,7 @@ from mt.evaluation.compare import System, compare_systems
 from mt.evaluation.evaluate import EvaluationSet, translate_pairs
 from mt.evaluation.run_info import render_card, update_card
 from mt.evaluation.scores import (
-    LEVELS,
     ONE_ERROR,
-    SAMPLES,
     choose_tokenizer,
     label_scores,
     why_unable_to_rank,
@@ -123,23 +121,18 @@ def compare_with_start(run: Path) -> str:
     that cannot be compared is logged. Returns "" for a run that continues no other.
     """
     config = load_config(run / CONFIG_FILE)
-    training, samples = config.training, SAMPLES["bootstrap"]
+    training = config.training
     if training.init_from is None:
         return ""
     rows = [["split", "metric", "before", "after", "difference", "p", "after is"]]
-    notes = {f"before: {training.init_from}, after: {run}": None}
-    notes[
-        f"p: paired bootstrap, one tail, {samples} samples; below {LEVELS['bootstrap']} it is no chance"
-    ] = None
+    signatures = dict[str, None]()
     for name in config.data.tests or ("valid",):
         systems = list[System]()
         try:
             split = open_split(config.data, name)
             pairs, language = [*split.pairs()], split.direction.target
             chosen = spread(pairs, min(training.final_pairs or _MOST_COMPARED, _MOST_COMPARED))
-            sources, references = zip(*((pair.source, pair.target) for pair in chosen), strict=True)
             tokenizer = choose_tokenizer(language, config.evaluation.bleu_tokenizer)
-            texts = ScoredText(name, sources), (ScoredText(name, references),)
             overrides = [*config.tag_overrides(name), "decoding.search=greedy"]
             for model in (training.init_from, run):
                 translator = Translator.load(model, overrides=overrides, device=training.device)
@@ -148,15 +141,18 @@ def compare_with_start(run: Path) -> str:
         except UserError as error:
             _logger.warning("warning: `%s` is not compared: %s", name, error)
             continue
+        sources, references = zip(*((pair.source, pair.target) for pair in chosen), strict=True)
+        texts = ScoredText(name, sources), (ScoredText(name, references),)
+        test_set = EvaluationSet(name, *texts, language, tokenizer)
         label = label_scores(name, len(chosen), "greedy", total=len(pairs))
-        for before, after in compare_systems(
-            EvaluationSet(name, *texts, language, tokenizer), systems
-        ).scores:
+        for before, after in compare_systems(test_set, systems).scores:
             values = [f"{before.value:.2f}", f"{after.value:.2f}", f"{after.difference or 0:+z.2f}"]
             p_value = "" if after.p_value is None else f"{after.p_value:.4f}"
             rows.append([label, after.metric, *values, p_value, after.outcome])
-            notes[f"{after.metric}: {after.signature}"] = None
-    return "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes]) if rows[1:] else ""
+            signatures[f"{after.metric}: {after.signature}"] = None
+    notes = [f"before: {training.init_from}; after: {run}; p: paired bootstrap, one tail"]
+    table = "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes, *signatures])
+    return table if signatures else ""
 
 
 def _choose_single(
