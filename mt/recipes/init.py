@@ -170,7 +170,7 @@ def write_new_config(request: Request) -> Path:
     if request.start is not None:
         data = data.changed(cleaning=cleaning.changed(overlap="normalized"))
         comments["overlap"] = "keeps the texts of the splits out of training"
-        config = _adapt(request.start, data, training, scan.distinct, folder)
+        config = _adapt(request.start, data, training, scan, folder)
         data, text = config.data, _format_config(config, {}, comments, offers_terms=False)
     else:
         model = ModelConfig.model_validate(request.form)
@@ -392,17 +392,17 @@ def _languages_of(
 
 
 def _adapt(
-    run: Path, data: DataConfig, training: TrainingConfig, new_pairs: int, folder: Path
+    run: Path, data: DataConfig, training: TrainingConfig, scan: _Scan, folder: Path
 ) -> Config:
     """Return the config that adapts a run to data; write its other texts into a new `folder`.
 
-    Those are the splits, with the test splits of the run, and old pairs, to keep what it has
-    learnt.
+    Those are all splits, with the test splits of the run, and old pairs, which keep what the run
+    has learnt.
     """
     start = load_config(run / CONFIG_FILE)
-    weight, budget = next(row[1:] for row in ADAPTATION if new_pairs >= row[0])
-    new = data.train.corpora if isinstance(data.train, MixtureSource) else {"new": data.train}
     tags = start.split_tags("valid")
+    weight, budget = next(row[1:] for row in ADAPTATION if scan.distinct >= row[0])
+    new = data.train.corpora if isinstance(data.train, MixtureSource) else {"new": data.train}
     train = {name: section.changed(weight=weight, **tags) for name, section in new.items()}
     data = data.changed(
         train=MixtureSource(corpora=train),
@@ -410,38 +410,40 @@ def _adapt(
         tests={name: section.changed(**tags) for name, section in data.tests.items()},
         **{key: getattr(start.data, key) for key in ("max_tokens", "terms", "augmentation")},
     )
-    old, splits = _sample_old_pairs(run, start, data, new_pairs), dict[str, TextSource]()
-    total = sum(corpus.weight * len(pairs) for corpus, pairs in old)
+    texts = {name: (split, [*split.pairs()]) for name, split in open_splits(data).items()}
+    for name in start.data.tests or ("valid",):
+        guard = f"old-{name}"
+        while guard in texts:
+            guard = f"old-{guard}"
+        try:
+            split = open_split(start.data, name)
+            texts[guard] = split, [*split.pairs()]
+        except UserError as error:
+            _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
+    splits, total = [*texts], 0.0
+    for corpus, pairs in _sample_old_pairs(run, start, data, scan.distinct):
+        total += corpus.weight * sum(len(pair.source) + len(pair.target) for pair in pairs)
+        name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
+        while name in {*texts, *train}:
+            name = f"old-{name}"
+        texts[name] = corpus, pairs
+    drawn = _OLD_SHARE * weight * sum(scan.corpora.characters) / total
+    sections = dict[str, TextSource]()
     with open_aside(folder) as temporary:
-
-        def write(name: str, like: OpenedCorpus, pairs: Sequence[SentencePair]) -> TextSource:
-            """Write pairs as text files, and return their section."""
-            keys = dict[str, Any](zip(TAG_KEYS, like.tags, strict=True))
-            for side, language in like.direction._asdict().items():
-                text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
-                write_text(temporary / f"{name}.{language}", text)
+        for name, (corpus, pairs) in texts.items():
+            keys = dict[str, Any](zip(TAG_KEYS, corpus.tags, strict=True))
+            for side, language in corpus.direction._asdict().items():
+                lines = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+                write_text(temporary / f"{name}.{language}", lines)
                 keys |= {side: str(folder / f"{name}.{language}"), f"{side}_language": language}
-            return TextSource(**keys)
-
-        for name, split in open_splits(data).items():
-            splits[name] = write(name, split, [*split.pairs()])
-        for name in start.data.tests or ("valid",):
-            guard = f"old-{name}"
-            while guard in splits:
-                guard = f"old-{guard}"
-            try:
-                split = open_split(start.data, name)
-                splits[guard] = write(guard, split, [*split.pairs()])
-            except UserError as error:
-                _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
-        for corpus, pairs in old:
-            name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
-            while name in {*splits, *train}:
-                name = f"old-{name}"
-            drawn = _OLD_SHARE * weight * new_pairs * corpus.weight / total
-            train[name] = write(name, corpus, pairs).changed(weight=float(f"{drawn:.2g}"))
+            if name not in splits:
+                keys["weight"] = float(f"{drawn * corpus.weight:.2g}")
+            sections[name] = TextSource(**keys)
         put_in_place(temporary, folder, is_new=True)
-    data = data.changed(train=MixtureSource(corpora=train), valid=splits.pop("valid"), tests=splits)
+    tests = {name: sections.pop(name) for name in splits}
+    data = data.changed(
+        train=MixtureSource(corpora=train | sections), valid=tests.pop("valid"), tests=tests
+    )
     training = training.changed(init_from=run, budget=training.budget or budget)
     decoding = start.decoding.model_dump(exclude_defaults=True, exclude={"ensemble", "adapter"})
     return Config(data=data, training=training, decoding=DecodingConfig(**decoding))
