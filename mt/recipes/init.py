@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
-from tqdm import tqdm
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, Source, TrainingConfig
 from mt.config.base import Section
@@ -78,10 +77,10 @@ AUGMENTED_PASSES = 12
 With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
 _TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
-ADAPTATION = ((10_000, 1.0, "18m"), (1000, 4.0, "7m"), (0, 10.0, "150s"))
-"""Least number of new pairs to adapt a run to, their weight, and the budget."""
-_OLD_PAIRS, _OLD_SHARE = 20_000, 1.0
-"""Old pairs that are written where there are no more new ones, and drawn for each new pair."""
+ADAPTATION = ((10_000, 1.0, 1 / 4, "18m"), (1000, 2.0, 1 / 4, "7m"), (0, 4.0, 1 / 8, "150s"))
+"""Least number of new pairs to adapt a run to, their weight, rate of a new model, and budget."""
+_OLD_PAIRS, _OLD_SHARE = 20_000, 2.0
+"""Old pairs to write where there are fewer new ones, and their text drawn for each new one's."""
 _TRANSLATED = 2000
 """New sources that a run translates if its corpora are missing."""
 _MOST_HELD_OUT = 500
@@ -401,7 +400,7 @@ def _adapt(
     """
     start = load_config(run / CONFIG_FILE)
     tags = start.split_tags("valid")
-    weight, budget = next(row[1:] for row in ADAPTATION if scan.distinct >= row[0])
+    weight, share, budget = next(row[1:] for row in ADAPTATION if scan.distinct >= row[0])
     new = data.train.corpora if isinstance(data.train, MixtureSource) else {"new": data.train}
     train = {name: section.changed(weight=weight, **tags) for name, section in new.items()}
     data = data.changed(
@@ -420,8 +419,11 @@ def _adapt(
             texts[guard] = split, [*split.pairs()]
         except UserError as error:
             _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
-    splits, total = [*texts], 0.0
-    for corpus, pairs in _sample_old_pairs(run, start, data, scan.distinct):
+    splits, total, old = [*texts], 0.0, _sample_old_pairs(run, start, scan.distinct)
+    keys = {"init_from": run, "budget": training.budget or budget}
+    if old:
+        keys["learning_rate"] = automatic.choose_learning_rate(start.model.d_model, share)
+    for corpus, pairs in old or _translate_new_sources(run, start, data):
         total += corpus.weight * sum(len(pair.source) + len(pair.target) for pair in pairs)
         name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
         while name in {*texts, *train}:
@@ -431,53 +433,54 @@ def _adapt(
     sections = dict[str, TextSource]()
     with open_aside(folder) as temporary:
         for name, (corpus, pairs) in texts.items():
-            keys = dict[str, Any](zip(TAG_KEYS, corpus.tags, strict=True))
-            for side, language in corpus.direction._asdict().items():
+            section = dict[str, Any](zip(TAG_KEYS, corpus.tags, strict=True))
+            for side, code in corpus.direction._asdict().items():
                 lines = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
-                write_text(temporary / f"{name}.{language}", lines)
-                keys |= {side: str(folder / f"{name}.{language}"), f"{side}_language": language}
+                write_text(temporary / f"{name}.{code}", lines)
+                section |= {side: str(folder / f"{name}.{code}"), f"{side}_language": code}
             if name not in splits:
-                keys["weight"] = float(f"{drawn * corpus.weight:.2g}")
-            sections[name] = TextSource(**keys)
+                section["weight"] = float(f"{drawn * corpus.weight:.2g}")
+            sections[name] = TextSource(**section)
         put_in_place(temporary, folder, is_new=True)
     tests = {name: sections.pop(name) for name in splits}
     data = data.changed(
         train=MixtureSource(corpora=train | sections), valid=tests.pop("valid"), tests=tests
     )
-    training = training.changed(init_from=run, budget=training.budget or budget)
     decoding = start.decoding.model_dump(exclude_defaults=True, exclude={"ensemble", "adapter"})
+    training = training.changed(**keys)
     return Config(data=data, training=training, decoding=DecodingConfig(**decoding))
 
 
-def _sample_old_pairs(
-    run: Path, start: Config, data: DataConfig, new_pairs: int
-) -> list[tuple[OpenedCorpus, list[SentencePair]]]:
-    """Return an even sample of the corpora of a run, cleaned as for its training.
+OldPairs = list[tuple[OpenedCorpus, list[SentencePair]]]
 
-    Without their files, it is the translations by the run of sources in the new data.
-    """
+
+def _sample_old_pairs(run: Path, start: Config, new_pairs: int) -> OldPairs:
+    """Return an even sample of the corpora of a run, as its training cleans them; [] without."""
+    old, sample = OldPairs(), EvenSample[tuple[str, SentencePair]](max(2 * new_pairs, _OLD_PAIRS))
     try:
         corpora = open_training_corpora(start.data)
-        sample = EvenSample[tuple[str, SentencePair]](max(2 * new_pairs, _OLD_PAIRS))
         for corpus in corpora:
             keyed = ((corpus.key, pair) for pair in corpus.pairs())
             while block := list(islice(keyed, _BLOCK_PAIRS)):
                 sample.add(block)
-        old = []
-        for corpus in corpora:
-            pairs = (pair for key, pair in sample.items if key == corpus.key)
-            old.append((corpus, [*corpus.cleaning.clean(pairs)]))
-        _logger.info("old pairs: %s of the corpora of %s", f"{len(sample.items):,}", run)
-        return old
     except UserError as error:
-        new = open_training_corpora(data)[0]
-        sources = [pair.source for pair in spread([*new.cleaned()], _TRANSLATED)]
-        text = "old pairs: %s new sources with translations by %s, whose corpora are missing: %s"
-        _logger.info(text, f"{len(sources):,}", run, error)
-        overrides = [*start.tag_overrides("valid"), "decoding.search=greedy"]
-        translator = Translator.load(run, overrides=overrides)
-        lines = tqdm(translator.translate(sources), "translating", len(sources), disable=None)
-        return [(replace(new, key="train"), [*map(SentencePair, sources, lines)])]
+        _logger.warning("warning: %s cannot show its old pairs: %s", run, error)
+        return []
+    for corpus in corpora:
+        pairs = (pair for key, pair in sample.items if key == corpus.key)
+        old.append((corpus, [*corpus.cleaning.clean(pairs)]))
+    _logger.info("old pairs: %s of the corpora of %s", f"{len(sample.items):,}", run)
+    return old
+
+
+def _translate_new_sources(run: Path, start: Config, data: DataConfig) -> OldPairs:
+    """Return sources of new pairs with the translations of a run, which resist a change of it."""
+    new = open_training_corpora(data)[0]
+    sources = [pair.source for pair in spread([*new.cleaned()], _TRANSLATED)]
+    _logger.info("old pairs: %s new sources with the translations of %s", f"{len(sources):,}", run)
+    overrides = [*start.tag_overrides("valid"), "decoding.search=greedy"]
+    lines = Translator.load(run, overrides=overrides).translate(sources)
+    return [(replace(new, key="train", weight=1.0), [*map(SentencePair, sources, lines)])]
 
 
 def _log_cost(

@@ -16,7 +16,7 @@ from mt.data.splits import open_training_corpora, scan_corpora
 from mt.export.marian import why_not_marian
 from mt.training.automatic import WIDTHS, measure_corpora
 from mt.training.resolve import choose_length, choose_settings, with_settings
-from tests.factories import CPU, DIGITS, Program
+from tests.factories import CPU, DIGITS, Program, Refused
 
 CHINESE = "零一二三四五六七八九"
 SPEED = 20_000.0
@@ -292,3 +292,47 @@ def test_a_short_budget_is_a_warning(
     write("train", pairs(1500, 1050))
     assert program("init", "train.zh", "train.en", "--budget", "0.4s")[0] == 0
     assert "warning: 0 passes over 1,050 pairs are too little for a translator" in caplog.text
+
+
+def test_adaptation_mixes_new_and_old_pairs_and_ends_with_a_comparison(
+    finished_run: Path, run: Path, tiny_corpus: Path, program: Program, refused: Refused
+) -> None:
+    spelled = [" ".join(DIGITS[int(digit)] for digit in str(n)) for n in range(20_000, 20_200)]
+    write("new", [(line, " ".join(line.split()[::-1])) for line in spelled], "en de")
+    for sides in ("new.de", "new.en"), ("new.en", "train.zh"):
+        assert f"{finished_run} translates en to de" in refused(
+            "init", *sides, "--from", finished_run
+        )
+    adapt = "init", "new.en", "new.de", "--from"
+    assert program(*adapt, finished_run)[0] == 0
+    config = load_config(Path("new.yaml"))
+    assert config.training.init_from == finished_run
+    assert {*config.data.tests} == {"test", "old-test"}
+    for name, original in ("old", "train"), ("old-test", "test"):
+        for side in ("en", "de"):
+            old = (tiny_corpus / f"{original}.{side}").read_text()
+            assert Path(f"new.data/{name}.{side}").read_text() == old
+    new, old = open_training_corpora(config.data)
+    sizes = [sum(len(p.source) + len(p.target) for p in one.cleaned()) for one in (new, old)]
+    assert old.weight * sizes[1] == pytest.approx(new.weight * sizes[0], rel=0.3)
+    held_out = {
+        line
+        for name in ("valid", "test")
+        for line in Path(f"new.data/{name}.en").read_text().split("\n")
+    }
+    assert len(held_out) == 41
+    assert held_out.isdisjoint(pair.source for pair in new.cleaned())
+    keys = "budget=null", "max_updates=2", "export=off", "device=cpu", "best_metric=loss"
+    settings = [word for key in keys for word in ("--set", f"training.{key}")]
+    out = program("train", "new.yaml", *settings)[1]
+    rows = [line.split("  ") for line in out.splitlines() if "greedy" in line and "BLEU" in line]
+    assert [row[0] for row in rows[-2:]] == ["test, 20 pairs, greedy", "old-test, 6 pairs, greedy"]
+
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("train.", "gone."))
+    Path("new.yaml").unlink()
+    assert "new.data: exists" in refused(*adapt, run)
+    assert program(*adapt, run, "--output", "b.yaml")[0] == 0
+    translated = program("translate", run, "b.data/old.en", "--set", "decoding.search=greedy")[1]
+    assert translated == Path("b.data/old.de").read_text()
+    assert Path("b.data/old-test.de").exists()
