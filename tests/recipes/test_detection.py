@@ -127,11 +127,7 @@ def test_dataset_of_the_hub_is_read_at_its_commit(monkeypatch: pytest.MonkeyPatc
 
 
 SENTENCES = {
-    "en": [
-        "We missed the last bus home.",
-        "My brother repairs old radios.",
-        "It rained all night.",
-    ],
+    "en": ["We missed the last bus.", "My brother repairs old radios.", "It rained all night."],
     "de": ["Wir haben den Bus verpasst.", "Mein Bruder repariert Radios.", "Es regnete die Nacht."],
     "zh": ["我们没赶上末班车。", "我哥哥修旧收音机。", "整夜都在下雨。"],
 }
@@ -156,11 +152,7 @@ TABLES: dict[str, tuple[list[list[str]], str, str]] = {
     "header of codes": ([IDS, ZH, EN], "id\tzh\ten", "1 2 zh en"),
     "header and languages": ([EN, DE, ZH], "en\tde\tzh", "2 1 zh de"),
     "three languages": ([EN, DE, ZH], "", "1 2 de zh"),
-    "words that are codes": (
-        [["it", "house", "dog"] * 9, ["es", "Haus", "Hund"] * 9],
-        "",
-        "0 1 en de",
-    ),
+    "words that are codes": ([["it", "dog"] * 9, ["es", "Hund"] * 9], "", "0 1 en de"),
 }
 
 

@@ -381,10 +381,9 @@ def test_corpus_decides_the_end_where_the_time_does_not(
     assert line in caplog.messages
 
 
-@pytest.mark.parametrize(("budget", "updates"), [("null", 10), ("1h", 10), ("60s", 10)])
+@pytest.mark.parametrize("budget", ["null", "1h", "60s"])
 def test_continued_training_has_a_lower_rate_few_passes_and_the_model_of_its_start(
     budget: str,
-    updates: int,
     finished_run: Path,
     tiny_recipe: Path,
     tmp_path: Path,
@@ -394,7 +393,7 @@ def test_continued_training_has_a_lower_rate_few_passes_and_the_model_of_its_sta
     settings = [f"init_from={finished_run}", f"budget={budget}", "weight_decay=0.2"]
     training = length_of(tiny_recipe, tmp_path, *settings, "target_tokens_per_update=700")
     assert (training.learning_rate, training.weight_decay) == (0.00098, 0.2)
-    assert (training.schedule, training.decay_updates) == ("linear", updates)
+    assert (training.schedule, training.decay_updates) == ("linear", 10)
     assert (training.init_embeddings, training.guided_alignment) == ("random", 0.0)
     recipe = tmp_path / "other.yaml"
     text = tiny_recipe.read_text(encoding="utf-8").replace("d_model: 32", "d_model: 64")
