@@ -77,10 +77,10 @@ AUGMENTED_PASSES = 12
 With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
 _TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
-ADAPTATION = ((10_000, 1.0, "18m"), (1000, 2.0, "7m"), (0, 4.0, "150s"))
-"""Least number of new pairs to adapt a run to, their weight, and the budget."""
-_RATE, _OLD_SHARE = 1 / 8, 2.0
-"""Share of the learning rate of a new model, and characters of old text for each new one."""
+ADAPTATION = ((10_000, 1.0, 1 / 8, "18m"), (1000, 2.0, 1 / 8, "7m"), (0, 4.0, 1 / 16, "150s"))
+"""Least number of new pairs to adapt a run to, their weight, share of a new model's rate, budget."""
+_OLD_SHARE = 2.0
+"""Characters of old text for each new one."""
 _OLD_PAIRS = 20_000
 """Old pairs to write where there are fewer new ones."""
 _TRANSLATED = 2000
@@ -402,7 +402,7 @@ def _adapt(
     """
     start = load_config(run / CONFIG_FILE)
     tags = start.split_tags("valid")
-    weight, budget = next(row[1:] for row in ADAPTATION if scan.distinct >= row[0])
+    weight, share, budget = next(row[1:] for row in ADAPTATION if scan.distinct >= row[0])
     new = data.train.corpora if isinstance(data.train, MixtureSource) else {"new": data.train}
     train = {name: section.changed(weight=weight, **tags) for name, section in new.items()}
     data = data.changed(
@@ -424,7 +424,7 @@ def _adapt(
     splits, total, old = [*texts], 0.0, _sample_old_pairs(run, start, scan.distinct)
     keys = {"init_from": run, "budget": training.budget or budget}
     if old:
-        keys["learning_rate"] = automatic.choose_learning_rate(start.model.d_model, _RATE)
+        keys["learning_rate"] = automatic.choose_learning_rate(start.model.d_model, share)
     for corpus, pairs in old or _translate_new_sources(run, start, data):
         total += corpus.weight * sum(len(pair.source) + len(pair.target) for pair in pairs)
         name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
