@@ -78,7 +78,7 @@ With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3
 """
 _TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
 ADAPTATION = ((10_000, 1.0, 1 / 8, "18m"), (1000, 2.0, 1 / 8, "7m"), (0, 4.0, 1 / 16, "150s"))
-"""Least number of new pairs to adapt a run to, their weight, share of a new model's rate, budget."""
+"""Least number of new pairs, their weight, share of the rate of a new model, and budget."""
 _OLD_SHARE = 2.0
 """Characters of old text for each new one."""
 _OLD_PAIRS = 20_000
