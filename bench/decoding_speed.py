@@ -27,7 +27,7 @@ from mt.config.decoding import PYTORCH_ONLY
 from mt.config.loading import load_config, require_section
 from mt.data.splits import open_split
 from mt.decoding.ctranslate2_engine import count_cores, describe_unsupported
-from mt.decoding.load import StoredModel, require_ctranslate2
+from mt.decoding.load import StoredModel
 from mt.decoding.translator import Translator
 from mt.errors import UserError, run_reporting_errors
 from mt.model.device import keep_freed_memory, select_device
@@ -154,7 +154,6 @@ def _list_engines(run: Path, overrides: Sequence[str], device: str) -> Iterator[
     for quantization in quantizations:
         folder = export_folder(run, quantization)
         with suppress(UserError):
-            require_ctranslate2()
             read_verified_export(folder, stored.record, quantization)
             yield folder, f"ctranslate2 {quantization}".removesuffix(" none")
 

@@ -102,8 +102,7 @@ class TrainingConfig(Section):
     """Also write the metrics to RUN/tensorboard; needs the extra `tensorboard`."""
     export: Literal["auto", "off", "ctranslate2", "int8"] = "auto"
     """Also write RUN/ctranslate2, which translates faster on a CPU, at the end of `mt train`.
-    `auto`: if the extra `ctranslate2` is installed and the device is a CPU; `int8`: and
-    RUN/ctranslate2-int8 too, if it costs little, as for `mt export`."""
+    `auto`: if the device is a CPU; `int8`: and RUN/ctranslate2-int8 too, if it costs little."""
     best_metric: Annotated[Metric, Automatic] = "bleu"
     """Validation metric that ranks checkpoints. chrF2 and then the loss rank equal ones, and those
     whose BLEU has too few matching 4-grams."""

@@ -413,8 +413,10 @@ def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bo
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
     """Raise UserError where `training.export` names an impossible export."""
-    is_named = training.export not in {"auto", "off"}
-    if is_named and (reason := _why_not_exported(training, decoding)):
+    if training.export in {"auto", "off"}:
+        return
+    require_ctranslate2()
+    if reason := _why_not_exported(training, decoding):
         raise UserError(f"`training.export: {training.export}`: {reason}")
 
 
@@ -461,10 +463,6 @@ def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingCo
 
 def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:
     """Return why a run that was trained on this machine gets no export, or None."""
-    try:
-        require_ctranslate2()
-    except UserError as error:
-        return str(error)
     device = available_devices()[0] if training.device == "auto" else training.device
     if device != "cpu":
         return f"the training device is {device}; `mt export` exports at any time"

@@ -219,7 +219,6 @@ def test_file_names_follow_from_the_text(
 
 
 def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
     exported = tmp_path / "exported"
     export_run(finished_run, exported, ExportOptions())
     # Greedy, because the engines block the repetitions of a weak model differently.

@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.runs import EXPORT_FOLDER
 from tests.decoding.test_ctranslate2_engine import sources
-from tests.factories import Program, run_process
+from tests.factories import Program, Refused, run_process
 
 LINES = ["one two three", "", "four 17", "five six seven eight nine", "two two", "six"]
 
@@ -214,12 +213,17 @@ except UserError as error: print(error)"""
     assert re.search(r"model\.bin: .* an abacus", error)
 
 
-def test_engine_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt.decoding.load.find_spec", lambda _: None)
+def test_engine_that_cannot_be_imported(
+    run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert isinstance(load(run).engine, TorchEngine)
-    with pytest.raises(UserError):
-        load(run, "ctranslate2")
-    assert util.find_spec("ctranslate2")
+    [warning] = caplog.messages
+    assert warning.startswith("CTranslate2 cannot be imported here (")
+    reason = warning.rpartition(";")[0]
+    assert refused("translate", run / EXPORT_FOLDER) == reason
+    assert refused("export", run, "--to", "ctranslate2") == reason
+    assert refused("train", run, "--set", "training.export=int8") == reason
 
 
 def test_export_in_an_unfinished_run_is_not_used(

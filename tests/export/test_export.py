@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mt.decoding.load import read_run, require_ctranslate2
+from mt.decoding.load import read_run
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.export import ctranslate2
@@ -320,13 +320,3 @@ def test_training_ends_with_a_quantized_export_beside_the_other(
     for folder, quantization in (("ctranslate2", "none"), ("ctranslate2-int8", "int8")):
         record = json.loads((run / folder / "export.json").read_text())
         assert record["quantization"] == quantization
-
-
-def test_an_old_ctranslate2_is_refused(
-    run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt.decoding.load.version", lambda _: "4.10rc1")
-    require_ctranslate2()
-    monkeypatch.setattr("mt.decoding.load.version", lambda _: "4.7.1")
-    message = refused("export", run, *INT8)
-    assert "need a newer CTranslate2 than 4.7.1: pip install" in message

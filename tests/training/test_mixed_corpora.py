@@ -184,7 +184,6 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
     assert untagged["decoding"]["tag"] is None
     with pytest.raises(UserError):
         export_run(run, tmp_path / "marian", ExportOptions(), export_huggingface)
-    pytest.importorskip("ctranslate2")
     result = export_run(run, tmp_path / "exported", ExportOptions(sample=tmp_path / "few.en"))
     assert result.failure is None
     exported = Translator.load(tmp_path / "exported")
