@@ -210,6 +210,8 @@ class Exported:
     """SHA-256 of each further file that CTranslate2 reads, by name."""
     parity: dict[str, Any] = field(default_factory=dict)
     """Result of the comparison with the run."""
+    card: str = ""
+    """SHA-256 of README.md as it was written; an edited one is kept."""
     line_shape: LineStatistics | None = None
 
 

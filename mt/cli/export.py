@@ -1,5 +1,6 @@
 """Commands `mt export` and `mt import`."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,6 +38,10 @@ def export(
     force: Annotated[
         bool, typer.Option("--force", help="Keep a quantized export that costs more.")
     ] = False,
+    license: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="License for the model card, as `apache-2.0`."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Export a run to another format, and prove that it translates alike.
@@ -48,6 +53,10 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
+    if license and to not in {"ctranslate2", "huggingface"}:
+        raise UserError(f"--license cannot be combined with --to {to}, which has no model card")
+    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
+        raise UserError(f"--license {license}: write it as the hub does, as `apache-2.0` or `mit`")
     from mt.decoding.load import read_run
     from mt.export import export as exports
     from mt.export.argos import SUFFIX, export_argos
@@ -63,7 +72,7 @@ def export(
     }
     export_model, usage = formats[to]
     limit = 0.0 if force else exports.MIN_IDENTICAL
-    options = exports.ExportOptions(quantization, sample, device, limit)
+    options = exports.ExportOptions(quantization, sample, device, limit, license=license)
     search = {"search": "greedy"} if to == "onnx" else {}
     proof = exports.Proof.read(read_run(run), options, **search)
     result = export_model(proof.run, folder, proof, options)

@@ -29,6 +29,7 @@ from mt.runs import (
     WEIGHTS_FILE,
     ModelRecord,
     export_folder,
+    is_exported,
     read_verified_export,
 )
 
@@ -108,10 +109,10 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
     """Return the engine of a model.
 
     An export needs no torch. For a run it is the engine that `decoding.engine` names; `auto` is
-    CTranslate2 on a CPU where a valid export of the weights lies in the run, and else an engine
-    that advises one; an export that CTranslate2 cannot use here is a warning. With
-    `decoding.quantization` it is the export in that quantization. Raises RunError for missing or
-    damaged files, UserError for an unavailable device or engine.
+    CTranslate2 on a CPU where the run has a valid export of its weights, else PyTorch; an export
+    that cannot be used is a warning. With `decoding.quantization` it is the export in that
+    quantization. Raises RunError for missing or damaged files, UserError for an unavailable device
+    or engine.
     """
     decoding, record = stored.config.decoding, stored.record
     quantization, command = decoding.quantization, f"mt export {stored.path} --to ctranslate2"
@@ -149,18 +150,16 @@ def load_engine(stored: StoredModel, device: str) -> Engine:
         or torch_device.type != "cpu"
     ):
         return load_torch()
+    folder = export_folder(stored.path)
     try:
         fast_device = "cpu" if decoding.engine == "auto" else device
-        fast = _open_export(stored, export_folder(stored.path), fast_device, record)
-    except RunError as error:
-        if decoding.engine == "ctranslate2":
-            raise UserError(f"{stored.path}: {error}; `{command}` writes an export") from None
-        speed = "an export decodes 1.4 to 1.9 times as fast on this CPU"
-        return load_torch(advice=f"{error}; {speed}: {command}")
+        fast = _open_export(stored, folder, fast_device, record)
     except UserError as error:
+        advice = f"; `{command}` writes an export" if isinstance(error, RunError) else ""
         if decoding.engine == "ctranslate2":
-            raise
-        _logger.warning("%s; translating with PyTorch, which is slower", error)
+            raise UserError(f"{stored.path}: {error}{advice}") from None
+        if is_exported(folder):
+            _logger.warning("%s; translating with PyTorch, which is slower%s", error, advice)
         return load_torch()
     return CombinedEngine(fast, load_torch)
 
@@ -222,9 +221,7 @@ def _add_adapter(finished: FinishedRun, run: Path) -> FinishedRun:
     return replace(finished, weights=merge_low_rank({**finished.weights, **learnt}, scale))
 
 
-def _load_torch_engine(
-    stored: StoredModel, device: "torch.device", advice: str = ""
-) -> "TorchEngine":
+def _load_torch_engine(stored: StoredModel, device: "torch.device") -> "TorchEngine":
     """Return the PyTorch engine of a run, with its adapter and ensemble, on a device."""
     import torch
 
@@ -246,14 +243,13 @@ def _load_torch_engine(
     if device.type == "cuda":
         index = choose_rank_device(torch.cuda.device_count())
         device = torch.device("cuda") if index is None else torch.device("cuda", index)
-    return build_engine((finished, *members), device, dtype, advice)
+    return build_engine((finished, *members), device, dtype)
 
 
 def build_engine(
     runs: Sequence[FinishedRun],
     device: "torch.device",
     dtype: "torch.dtype | None" = None,
-    advice: str = "",
 ) -> "TorchEngine":
     """Return the PyTorch engine of a run, or of an ensemble; by default in fp32."""
     from mt.decoding.torch_engine import TorchEngine
@@ -271,7 +267,7 @@ def build_engine(
         if device.type == "cpu":
             lay_out_for_few_rows(model)
         models.append(model.to(device).eval().to(dtype))
-    return TorchEngine(models[0], device, models[1:], advice)
+    return TorchEngine(models[0], device, models[1:])
 
 
 def require_ctranslate2() -> None:

@@ -1,7 +1,6 @@
 """Decoding engine for the Transformer in PyTorch: token ids in, hypotheses out."""
 
 import copy
-import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -42,27 +41,18 @@ from mt.model.transformer import DecoderState, Transformer
 from mt.special_ids import BOS, PAD
 
 T = TypeVar("T")
-_WORTH_AN_EXPORT = 1500
-"""Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
-_logger = logging.getLogger(__name__)
 
 
 class TorchEngine(ExplainingEngine):
     """Translation with a Transformer on `device`, also with the live model of a training.
 
     `others` are further models of the same vocabulary. They decode as an ensemble: the probability
-    of a token is the mean over all models. `advice` for a faster translation is logged once, before
-    the first search for many sentences.
+    of a token is the mean over all models.
     """
 
     def __init__(
-        self,
-        model: Transformer,
-        device: torch.device,
-        others: Sequence[Transformer] = (),
-        advice: str = "",
+        self, model: Transformer, device: torch.device, others: Sequence[Transformer] = ()
     ) -> None:
-        self.advice = advice
         self.model = model
         self.models = (model, *others)
         self.device = device
@@ -77,9 +67,6 @@ class TorchEngine(ExplainingEngine):
         translated in halves. The models are in evaluation mode meanwhile. Raises UserError if a
         single source does not fit, and DivergedError if the model's output is not finite.
         """
-        if self.advice and len(sources) >= _WORTH_AN_EXPORT:
-            _logger.info("%s", self.advice)
-            self.advice = ""
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         lengths = {index: len(source) for index, source in enumerate(sources)}

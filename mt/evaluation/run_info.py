@@ -13,12 +13,13 @@ from typing import Any
 from safetensors import safe_open
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
-from mt.config.data import HeldOutSource, tags_as_text, trained_directions, trained_tags
+from mt.config.data import HeldOutSource, HubSource, tags_as_text, trained_directions, trained_tags
 from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.files import check_sha256, read_json, write_text
+from mt.languages import base_language
 from mt.runs import (
     CONFIG_FILE,
     CORPORA_FILE,
@@ -221,15 +222,19 @@ def read_info(run: Path) -> dict[str, Any]:
     }
 
 
-def render_card(run: Path) -> str | None:
+def render_card(
+    run: Path, library: str = "", license: str | None = None, *, with_scores: bool = True
+) -> str | None:
     """Return the card of a finished run; None for another folder and, with a warning, on an error.
 
     Rendered before a change of the run, it shows whether README.md was edited: see `update_card`.
+    `library` and `license` are those of an export, named as on the Hugging Face hub.
     """
     try:
         if not is_finished(run):
             return None
-        return model_card(read_info(run), load_config(run / CONFIG_FILE))
+        info = read_info(run) if with_scores else read_info(run) | {"scores": {}}
+        return model_card(info, load_config(run / CONFIG_FILE), library, license)
     except (UserError, OSError) as error:
         _logger.warning("%s: no model card (%s)", run, error)
         return None
@@ -239,9 +244,10 @@ def update_card(run: Path, previous: str | None) -> None:
     """Write README.md, unless it exists and is not `previous`, the card before the change."""
     path = run / CARD_FILE
     try:
-        if path.exists() and path.read_text(encoding="utf-8", errors="replace") != previous:
+        card = render_card(run)
+        if card and path.exists() and path.read_text("utf-8", errors="replace") != previous:
             _logger.info("%s: is not the card of mt, so it is kept; delete it for a new one", path)
-        elif card := render_card(run):
+        elif card:
             write_text(path, card)
     except OSError as error:
         _logger.warning("%s: the model card was not written (%s)", path, error)
@@ -249,16 +255,15 @@ def update_card(run: Path, previous: str | None) -> None:
 
 _CARD = """\
 ---
-language: [{languages}]
-pipeline_tag: translation
+{header}
 ---
 
 # Translation {directions}
 
-A Transformer, trained with mt on {date}; `config.yaml` has all settings, `mt info .` more.
+A Transformer, trained with mt on {date}.
 
 ```sh
-mt translate . input.txt --output output.txt{option}
+mt {command}
 ```
 
 ## Record
@@ -276,20 +281,52 @@ checked. Have important translations reviewed.
 """
 
 
-def model_card(info: dict[str, Any], config: Config) -> str:
-    """Return the card of a finished run as Markdown, with the YAML header of model hubs."""
-    directions = trained_directions(config.data)
+def model_card(
+    info: dict[str, Any], config: Config, library: str = "", license: str | None = None
+) -> str:
+    """Return the card of a finished run or its export as Markdown, with a YAML header.
+
+    The header is that of https://github.com/huggingface/hub-docs/blob/main/modelcard.md.
+    """
+    data = config.data
+    directions = trained_directions(data)
     codes = dict.fromkeys(code for pair in directions for code in (pair.source, pair.target))
     tags = [f"decoding.{key}={next(iter(of))}" for key, of in config.tags_to_choose().items()]
     parts = {key: info[key] for key in ("tags", "corpora", "architecture", "tokenizer", "model")}
     parts["scores"] = {key: score for key, score in info["scores"].items() if score["current"]}
     rows = [(key, text.replace("|", r"\|")) for key, text in list_rows(parts)]
     table = [("", ""), ("---", "---"), *rows]
+    results: list[dict[str, Any]] = []
+    for split in filter(parts["scores"].get, data.tests):
+        score, source = parts["scores"][split], data.tests[split]
+        place = source.name if isinstance(source, HubSource) else split
+        dataset = {"type": place, "name": split}
+        results.append({"task": {"type": "translation"}, "dataset": dataset, "metrics": []})
+        for name, kind in (("BLEU", "bleu"), ("chrF2", "chrf")):
+            value, _, signature = score[name].partition(" ")
+            how = {"signature": signature.strip("()"), "search": score["search"]}
+            metric = {"type": kind, "name": name, "value": float(value), "args": how}
+            results[-1]["metrics"].append(metric)
+    index = [{"name": Path(info["run"]).resolve().name, "results": results}] if results else None
+    corpora = [*data.train_corpora().values(), data.valid]
+    fields = {
+        "language": [*dict.fromkeys(map(base_language, codes))],
+        "pipeline_tag": "translation",
+        "library_name": library,
+        "license": license,
+        "datasets": [*dict.fromkeys(of.name for of in corpora if isinstance(of, HubSource))],
+        "model-index": index,
+    }
+    command = "translate . input.txt --output output.txt"
+    command += "".join(f" --set '{tag}'" for tag in tags)
+    rows_of_header = [
+        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items() if value
+    ]
     return _CARD.format(
-        languages=", ".join(f'"{code}"' for code in codes),
+        header="\n".join(rows_of_header),
         directions=" and ".join(f"from `{pair.source}` to `{pair.target}`" for pair in directions),
         date=info["environment"].get("started_at", "")[:10],
-        option="".join(f" --set '{tag}'" for tag in tags),
+        command="import . --run run" if library == "transformers" else command,
         rows="\n".join(f"| {key} | {text} |" for key, text in table),
         longest=info["model"]["longest_source"],
     )

@@ -6,6 +6,7 @@ that the loops of a weak model would end differently.
 """
 
 import logging
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,6 +34,7 @@ from mt.decoding.load import (
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
+from mt.evaluation.run_info import CARD_FILE, render_card
 from mt.evaluation.scores import (
     Evaluation,
     choose_metrics,
@@ -95,6 +97,8 @@ class ExportOptions:
     """Share of lines with equal translations; 0 keeps a quantization whatever it costs."""
     most_lines: int | None = None
     """Number of lines that both models translate, fewer than usual."""
+    license: str | None = None
+    """License for the model card, as the Hugging Face hub writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +366,8 @@ def export_ctranslate2(
         failure = parity.why_not_kept(options)
         if failure is None:
             _check_earlier_export(output)  # others may have written there since
-            write_exported(folder, replace(exported, parity=asdict(parity)))
+            card = _write_card(run, folder / CARD_FILE, "ctranslate2", options, output / CARD_FILE)
+            write_exported(folder, replace(exported, parity=asdict(parity), card=card))
             put_in_place(folder, output)
     return ExportResult(parity, failure)
 
@@ -396,8 +401,24 @@ def export_huggingface(
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
+            _write_card(run, folder / CARD_FILE, "transformers", options, output / CARD_FILE)
             put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure)
+
+
+def _write_card(
+    run: FinishedRun, path: Path, library: str, options: ExportOptions, earlier: Path
+) -> str:
+    """Write the model card of an export, and return its SHA-256; keep an edited `earlier` one."""
+    if earlier.is_file() and hash_file(earlier) not in (earlier.parent / EXPORT_FILE).read_text():
+        _logger.info("%s: is not the card of mt, so it is kept; delete it for a new one", earlier)
+        shutil.copyfile(earlier, path)
+    elif card := render_card(
+        run.path, library, options.license, with_scores=options.quantization == "none"
+    ):
+        write_text(path, card)
+        return hash_file(path)
+    return ""
 
 
 def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bool = False) -> None:
@@ -477,7 +498,7 @@ def _check_earlier_export(output: Path) -> None:
     if not output.name or (names and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
-    written |= {"config.json", "README.md", SOURCE_SPM, TARGET_SPM}
+    written |= {"config.json", CARD_FILE, SOURCE_SPM, TARGET_SPM}
     foreign = {name for name in names if not name.endswith("_vocabulary.json")} - written
     if foreign:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")

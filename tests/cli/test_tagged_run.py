@@ -92,7 +92,7 @@ def test_info_and_model_card_list_directions_and_tags(run: Path, program: Progra
     assert shown["languages"] == "en to de, en to fr"
     assert shown["tags"] == "`<2de>` (en to de), `<2fr>` (en to fr)"
     card = (run / "README.md").read_text()
-    assert card.startswith('---\nlanguage: ["en", "de", "fr"]\npipeline_tag: translation\n---\n')
+    assert card.startswith('---\nlanguage: ["en", "de", "fr"]\npipeline_tag: "translation"\n---\n')
     assert "# Translation from `en` to `de` and from `en` to `fr`\n" in card
     assert "| tags | `<2de>` (en to de), `<2fr>` (en to fr) |\n" in card
     assert "--output output.txt --set 'decoding.tag=<2de>'\n" in card

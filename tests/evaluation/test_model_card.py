@@ -4,9 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
+from mt.config.loading import dump_config, load_config
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.run_info import read_info, render_card, update_card
+from mt.evaluation.scores import Evaluation
+from tests.factories import Program, Refused
+
+BEAM = {"search": "beam 2"}
 
 
 def rows(card: str) -> dict[str, str]:
@@ -18,7 +24,7 @@ def rows(card: str) -> dict[str, str]:
 def test_training_writes_a_card_of_the_folder(finished_run: Path) -> None:
     card = (finished_run / "README.md").read_text(encoding="utf-8")
     model = read_info(finished_run)["model"]
-    assert card.startswith('---\nlanguage: ["en", "de"]\npipeline_tag: translation\n---\n')
+    assert card.startswith('---\nlanguage: ["en", "de"]\npipeline_tag: "translation"\n---\n')
     assert "# Translation from `en` to `de`" in card
     table = rows(card)
     assert (table["corpora train pairs"], table["corpora valid pairs"]) == ("60", "7")
@@ -36,11 +42,52 @@ def test_card_has_the_scores_of_the_current_weights(run: Path) -> None:
     signature = scores.bleu.signature.replace("|", "\\|")
     assert table["scores test BLEU"] == f"{scores.bleu.value:.2f} ({signature})"
     assert table["scores test search"] == "beam 2"
+    _check_results(run / "README.md", "test", scores)
     assert read_info(run)["experiments"]["test.beam=1"]["overrides"] == ["beam=1"]
     # Scores of other weights belong to another model.
     record = json.loads((run / "evaluations" / "test.json").read_text())
     (run / "evaluations" / "test.json").write_text(json.dumps({**record, "weights": "5a"}))
     assert "scores test BLEU" not in rows(render_card(run) or "")
+
+
+def _check_results(path: Path, dataset: str, scores: Evaluation) -> None:
+    """Compare the results that the hub reads from a card with those of an evaluation."""
+    results = ModelCard(path.read_text(encoding="utf-8")).data.eval_results
+    assert [
+        (of.dataset_type, of.dataset_name, of.metric_type, of.metric_value, of.metric_args)
+        for of in results
+    ] == [
+        (dataset, "test", kind, round(score.value, 2), {"signature": score.signature} | BEAM)
+        for kind, score in (("bleu", scores.bleu), ("chrf", scores.chrf))
+    ]
+
+
+def test_export_has_a_card_for_the_hub(
+    run: Path, program: Program, refused: Refused, tmp_path: Path
+) -> None:
+    scores = evaluate_run(run, device="cpu")
+    hub = "{format: hub, name: o/n, revision: '%s', columns: [a, b]}" % ("0" * 40)
+    config = load_config(
+        run / "config.yaml", overrides=[f"data.train={hub}", f"data.tests.test={hub}"]
+    )
+    (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    export = ("export", run, "--to", "ctranslate2", "--license")
+    for name in ("Apache 2.0", "", "MIT"):
+        assert refused(*export, name).startswith(f"--license {name}: ")
+    assert refused(*export[:3], "argos", "--license", "mit").startswith("--license ")
+    path = run / "ctranslate2" / "README.md"
+    for name in ("mit", "apache-2.0"):
+        assert program(*export, name)[0] == 0
+        card = ModelCard(path.read_text(encoding="utf-8")).data
+        assert (card.license, card.library_name, card.datasets) == (name, "ctranslate2", ["o/n"])
+    _check_results(path, "o/n", scores)
+    path.write_text(edited := "mine", encoding="utf-8")
+    for _ in range(2):
+        assert program(*export, "mit", "--quantization", "int8", "--force")[0] == 0
+        assert program(*export, "mit")[0] == 0
+        assert path.read_text(encoding="utf-8") == edited
+    path = run / "ctranslate2-int8" / "README.md"
+    assert ModelCard(path.read_text(encoding="utf-8")).data.eval_results is None
 
 
 @pytest.mark.parametrize("edit", ["a line of mine\n{}", "{}\na line of mine", "mine"])
