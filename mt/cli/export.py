@@ -53,11 +53,13 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
-    if license and to not in {"ctranslate2", "huggingface"}:
+    library = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}.get(to)
+    if license and library is None:
         raise UserError(f"--license cannot be combined with --to {to}, which has no model card")
     if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
         raise UserError(f"--license {license}: write it as the hub does, as `apache-2.0` or `mit`")
     from mt.decoding.load import read_run
+    from mt.evaluation.run_info import render_card
     from mt.export import export as exports
     from mt.export.argos import SUFFIX, export_argos
     from mt.export.onnx import export_onnx
@@ -72,7 +74,8 @@ def export(
     }
     export_model, usage = formats[to]
     limit = 0.0 if force else exports.MIN_IDENTICAL
-    options = exports.ExportOptions(quantization, sample, device, limit, license=license)
+    card = library and render_card(run, library, license, with_scores=quantization == "none")
+    options = exports.ExportOptions(quantization, sample, device, limit, card=card)
     search = {"search": "greedy"} if to == "onnx" else {}
     proof = exports.Proof.read(read_run(run), options, **search)
     result = export_model(proof.run, folder, proof, options)

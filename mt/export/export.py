@@ -34,7 +34,7 @@ from mt.decoding.load import (
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError, listed
 from mt.evaluation.calibration import calibrate_trained_run
-from mt.evaluation.run_info import CARD_FILE, render_card
+from mt.evaluation.run_info import CARD_FILE
 from mt.evaluation.scores import (
     Evaluation,
     choose_metrics,
@@ -97,8 +97,8 @@ class ExportOptions:
     """Share of lines with equal translations; 0 keeps a quantization whatever it costs."""
     most_lines: int | None = None
     """Number of lines that both models translate, fewer than usual."""
-    license: str | None = None
-    """License for the model card, as the Hugging Face hub writes it."""
+    card: str | None = None
+    """Model card to write into the folder, as README.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ def export_ctranslate2(
         failure = parity.why_not_kept(options)
         if failure is None:
             _check_earlier_export(output)  # others may have written there since
-            card = _write_card(run, folder / CARD_FILE, "ctranslate2", options, output / CARD_FILE)
+            card = _write_card(folder / CARD_FILE, options, output / CARD_FILE)
             write_exported(folder, replace(exported, parity=asdict(parity), card=card))
             put_in_place(folder, output)
     return ExportResult(parity, failure)
@@ -401,22 +401,18 @@ def export_huggingface(
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
-            _write_card(run, folder / CARD_FILE, "transformers", options, output / CARD_FILE)
+            _write_card(folder / CARD_FILE, options, output / CARD_FILE)
             put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure)
 
 
-def _write_card(
-    run: FinishedRun, path: Path, library: str, options: ExportOptions, earlier: Path
-) -> str:
+def _write_card(path: Path, options: ExportOptions, earlier: Path) -> str:
     """Write the model card of an export, and return its SHA-256; keep an edited `earlier` one."""
     if earlier.is_file() and hash_file(earlier) not in (earlier.parent / EXPORT_FILE).read_text():
         _logger.info("%s: is not the card of mt, so it is kept; delete it for a new one", earlier)
         shutil.copyfile(earlier, path)
-    elif card := render_card(
-        run.path, library, options.license, with_scores=options.quantization == "none"
-    ):
-        write_text(path, card)
+    elif options.card:
+        write_text(path, options.card)
         return hash_file(path)
     return ""
 
