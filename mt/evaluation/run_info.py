@@ -260,7 +260,7 @@ _CARD = """\
 
 # Translation {directions}
 
-A Transformer, trained with mt on {date}.
+A Transformer, {made}.
 
 ```sh
 mt {command}
@@ -317,6 +317,7 @@ def model_card(
         "datasets": [*dict.fromkeys(of.name for of in corpora if isinstance(of, HubSource))],
         "model-index": index,
     }
+    date = info["environment"].get("started_at", "")[:10]
     command = "translate . input.txt --output output.txt"
     command += "".join(f" --set '{tag}'" for tag in tags)
     rows_of_header = [
@@ -325,7 +326,7 @@ def model_card(
     return _CARD.format(
         header="\n".join(rows_of_header),
         directions=" and ".join(f"from `{pair.source}` to `{pair.target}`" for pair in directions),
-        date=info["environment"].get("started_at", "")[:10],
+        made=f"trained with mt on {date}" if date else "imported into mt",
         command="import . --run run" if library == "transformers" else command,
         rows="\n".join(f"| {key} | {text} |" for key, text in table),
         longest=info["model"]["longest_source"],
