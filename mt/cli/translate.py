@@ -12,6 +12,7 @@ from mt.cli.options import (
     DecodingOverrides,
     Device,
     GlossaryFile,
+    MemoryFile,
     RunArgument,
     ShardOption,
     decoding_only,
@@ -62,6 +63,7 @@ def translate(
         typer.Option(metavar="FILE", help="Start the translation of line N with its line N."),
     ] = None,
     glossary: GlossaryFile = None,
+    memory: MemoryFile = None,
     n_best: Annotated[
         int | None,
         typer.Option(
@@ -106,6 +108,7 @@ def translate(
         "--shard": shard,
     }
     for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below}
+    given = glossary, memory
     with chosen_shard(shard) as part:
         model = StoredModel.read(run, checked)
         language = base_language(model.config.direction.source)
@@ -114,13 +117,13 @@ def translate(
             for_text["torchrun"] = part is not None
             reason = f"is for text, the format is {kind}; `--format text` reads lines"
             refuse_given(for_text, reason)
-            document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, glossary)
+            document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, *given)
             translate_document(model, document, device=device)
             return
         refuse_given(for_documents, "is not for text; name the format with `--format`")
         form: Form = "json" if json else "text" if n_best is None else "n-best"
         look_ahead = 1 if unbuffered else None
-        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, glossary)
+        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, *given)
         if part is None:
             translate_file(model, job, device=device)
         else:

@@ -58,6 +58,8 @@ class FileJob:
     """File with the forced beginning of each translation, one per line, which may be empty."""
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
+    memory: Path | None = None
+    """File with translations of whole lines, see `mt.data.glossary.TranslationMemory`."""
 
 
 def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") -> None:
@@ -69,6 +71,7 @@ def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") ->
     lines, terms = _open_input(job), read_terms(job.glossary)
     translator = load_for_files(model, device)
     translator.use_terms(terms)
+    translator.use_memory(job.memory)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
@@ -98,6 +101,7 @@ def translate_shard(
         "input": scan(source).sha256,
         "prefixes": job.prefixes and scan(job.prefixes).sha256,
         "glossary": job.glossary and scan(job.glossary).sha256,
+        "memory": job.memory and scan(job.memory).sha256,
         "output": f"{job.form}, n-best {job.n_best}",
         "report": job.report and job.report.name,
         **model.settings,
@@ -106,6 +110,7 @@ def translate_shard(
     def load() -> ProduceWindows:
         translator = load_for_files(model, device)
         translator.use_terms(terms)
+        translator.use_memory(job.memory)
 
         def produce(lines: range) -> Iterator[Window]:
             texts = islice(read_lines(source), lines.start, lines.stop)
@@ -176,8 +181,7 @@ def translated_windows(
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
-    done = terms = 0
-    kinds = Counter[str]()
+    done, kinds, uses = 0, Counter[str](), Counter[Path | None]()
     while window := [*islice(translations, size)]:
         if first:
             window = [
@@ -189,15 +193,14 @@ def translated_windows(
                 kinds.update(note.partition(":")[0] for note in translation.notes)
             else:
                 log_notes(translation)
-            terms += len(translation.terms)
+            uses[job.glossary] += len(translation.terms)
+            uses[job.memory] += translation.status == "memory"
         rows = map(report_row, window)
         text = "".join(write(window, translator)).encode()
         yield Window(len(window), (text, format_report(rows, is_first=not first + done)))
         done += len(window)
     log_kinds(job.report, kinds)
-    if job.glossary and done and not terms:
-        where = f"lines {first + 1:,} to {first + done:,}"
-        _logger.warning("%s: none of its source terms is in %s", job.glossary, where)
+    log_uses(uses, f"lines {first + 1:,} to {first + done:,}")
 
 
 def as_text(translations: Sequence[Translation], _: Translator) -> Iterator[str]:
@@ -307,12 +310,21 @@ def log_kinds(report: Path | None, kinds: Counter[str]) -> None:
         _logger.warning("%s: %s (%d)", report, kind, count)
 
 
+def log_uses(uses: Mapping[Path | None, int], where: str) -> None:
+    """Log how often a glossary or a translation memory was used, as a warning if it was not."""
+    for path, count in uses.items():
+        if path is not None:
+            level = logging.INFO if count else logging.WARNING
+            _logger.log(level, "%s: used %d times in %s", path, count, where)
+
+
 def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
         if require_file(path).is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text
-    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
+    given = [job.input, job.prefixes, job.glossary, job.memory]
+    check_output_files([job.output, job.report], given)
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from mt.config.data import Direction
+from mt.data.placeholders import TaggedText
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
@@ -274,9 +275,8 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
         return b"".join(document.translate(items, lines, refuse))
 
-    has_tags = any(text.has_tags for text in texts)
-    lines = tuple(text.text for text in texts)
-    return RequestText(lines, join, has_tags=has_tags, kept=count_untranslated(items))
+    has_tags = any(isinstance(text, TaggedText) for text in texts)
+    return RequestText(tuple(texts), join, has_tags=has_tags, kept=count_untranslated(items))
 
 
 class Metrics:

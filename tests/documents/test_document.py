@@ -224,7 +224,7 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
         document = read_document(text.encode(), "text", "file")
         items = document.read_items(options)
         texts = [text for item in items for text in item.texts]
-        lines = translator.stream(text.text for text in texts)
+        lines = translator.stream(texts)
         translated = document.translate(items, (TranslatedLine(line.text) for line in lines))
         assert b"".join(translated).decode() == text.upper()
 
