@@ -1,7 +1,6 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
 import signal
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -174,6 +173,7 @@ def serve(
         int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0 takes a free one.")
     ] = 8000,
     glossary: GlossaryFile = None,
+    memory: MemoryFile = None,
     max_sentences: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of lines per request.")
     ] = 256,
@@ -213,5 +213,10 @@ def serve(
     waiting = max(1024, max_sentences)
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
-    load = partial(Translator.load, overrides=checked, device=device)
+
+    def load(folder: Path) -> Translator:
+        translator = Translator.load(folder, overrides=checked, device=device)
+        translator.use_memory(memory)
+        return translator
+
     serve_run(run, (host, port), limits=limits, access=access, load=load, glossary=glossary)

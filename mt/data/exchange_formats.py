@@ -96,13 +96,12 @@ class XmlElement:
 
     def has_text(self) -> bool:
         """Test for visible text outside native code, other than white space."""
-        for part in self.content:
-            if isinstance(part, str):
-                if _VISIBLE.search(part):
-                    return True
-            elif part.name not in _STANDALONE and part.has_text():
-                return True
-        return False
+        return any(
+            _VISIBLE.search(part) is not None
+            if isinstance(part, str)
+            else part.name not in _STANDALONE and part.has_text()
+            for part in self.content
+        )
 
 
 def read_elements(

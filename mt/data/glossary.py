@@ -195,7 +195,7 @@ class TranslationMemory:
         """Targets by the normal form of their sources; of several targets, the last one.
 
         The log has the number of sources with several. Raises UserError for another suffix,
-        DataError for a damaged file or one without a text in both languages.
+        DataError for a damaged file or for TMX without texts in both languages.
         """
         from mt.data.sources import TsvPairs  # deferred, since it imports Arrow
 
@@ -216,8 +216,6 @@ class TranslationMemory:
                 if targets.get(source, target) != target:
                     replaced[source] = targets[source]
                 targets[source] = target
-        if not targets:
-            raise DataError(f"{path}: has no text with a translation")
         if replaced:
             source, other = next(iter(replaced.items()))
             texts = [clip(make_printable(text), 60) for text in (source, targets[source], other)]

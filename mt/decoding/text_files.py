@@ -68,10 +68,8 @@ def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") ->
     Only newline bytes end lines; the output is UTF-8. Notes on a line are logged with its number.
     Raises UserError for invalid files, device or weights before any work starts.
     """
-    lines, terms = _open_input(job), read_terms(job.glossary)
-    translator = load_for_files(model, device)
-    translator.use_terms(terms)
-    translator.use_memory(job.memory)
+    lines = _open_input(job)
+    translator = load_for_files(model, device, job.glossary, job.memory)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
@@ -94,7 +92,6 @@ def translate_shard(
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
-    terms = read_terms(job.glossary)
     check_n_best(job.n_best, model.config.decoding)
     settings = {
         "command": "translate",
@@ -108,9 +105,7 @@ def translate_shard(
     }
 
     def load() -> ProduceWindows:
-        translator = load_for_files(model, device)
-        translator.use_terms(terms)
-        translator.use_memory(job.memory)
+        translator = load_for_files(model, device, job.glossary, job.memory)
 
         def produce(lines: range) -> Iterator[Window]:
             texts = islice(read_lines(source), lines.start, lines.stop)
@@ -158,13 +153,19 @@ def run_file_shard(
     return result
 
 
-def load_for_files(model: StoredModel, device: str) -> Translator:
+def load_for_files(
+    model: StoredModel, device: str, glossary: Path | None = None, memory: Path | None = None
+) -> Translator:
     """Load a translator, and keep freed memory for the batches to come."""
+    terms = read_terms(glossary)
     if not model.record.is_of_export:  # an exported model needs no torch
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    return Translator.from_stored(model, device)
+    translator = Translator.from_stored(model, device)
+    translator.use_terms(terms)
+    translator.use_memory(memory)
+    return translator
 
 
 def translated_windows(

@@ -175,7 +175,7 @@ class Translator:
     def use_memory(self, path: Path | None) -> None:
         """Read a translation memory, and use it in all calls; see `TranslationMemory.targets`."""
         self.memory = TranslationMemory(path, self.direction)
-        if self.memory.targets:
+        if path is not None:
             _logger.info("%s: %d texts with translations", path, len(self.memory.targets))
 
     def translate(

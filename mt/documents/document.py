@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
-from mt.data.glossary import read_terms
 from mt.decoding.load import StoredModel
 from mt.decoding.text_files import (
     format_report,
@@ -227,7 +226,6 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
     job.check_options()
     inputs = [job.input and require_file(job.input), job.glossary, job.memory]
     check_output_files([job.output, job.report], inputs)
-    terms = read_terms(job.glossary)
     content = bytearray()
     for chunk in stdin_chunks() if job.input is None else read_chunks(job.input):
         content += chunk
@@ -235,9 +233,7 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
             break
     name = str(job.input or "stdin")
     document = read_document(bytes(content), job.format, name)
-    translator = load_for_files(model, device)
-    translator.use_terms(terms)
-    translator.use_memory(job.memory)
+    translator = load_for_files(model, device, job.glossary, job.memory)
     direction, below = translator.direction, job.fuzzy_below
     if below is not None:
         translator.require_calibration("--fuzzy-below")

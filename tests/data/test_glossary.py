@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, Term, as_terms, read_terms
-from mt.errors import DataError
+from mt.data.glossary import Glossary, Term, TranslationMemory, as_terms, read_terms
+from mt.errors import DataError, UserError
 
 
 def glossary(*rows: tuple[str, str], source: str = "en", target: str = "de") -> Glossary:
@@ -237,3 +237,43 @@ def test_terms_are_found_fast_in_a_large_glossary(language: str, letters: str) -
         assert all(terms.find(text) for text in texts[:50])
         seconds.append(time.process_time() - began_at)
     assert min(seconds) / 50 < 0.003, "a scan of all terms takes 0.05 s"
+
+
+UNIT = "<tu><tuv xml:lang='EN-us'><seg>{}</seg></tuv><tuv xml:lang='de'><seg>{}</seg></tuv></tu>"
+
+
+def read_memory(path: Path, content: str) -> TranslationMemory:
+    path.write_text(content)
+    return TranslationMemory(path, Direction("en", "de"))
+
+
+@pytest.mark.parametrize("suffix", [".tmx", ".tsv"])
+def test_a_memory_has_the_last_target_of_the_normal_form_of_a_text(
+    suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [("A  café", "x"), ("b", "1"), ("c", ""), ("", "y"), ("b", "2"), ("b", "3"), ("B", "4")]
+    units = "".join(UNIT.format(*row) for row in rows)
+    lines = "".join(f"{source}\t{target}\n" for source, target in rows)
+    content = f"<tmx><body>{units}</body></tmx>" if suffix == ".tmx" else f"en\tde\n{lines}"
+    memory = read_memory(tmp_path / f"memory{suffix}", content)
+    assert memory.targets == {"A café": "x", "b": "3", "B": "4"}
+    assert "1 texts have several targets, the last is taken: `b` is `3`, not `2`" in caplog.text
+    texts = ["\tA cafe\u0301\u00a0", "a café", "A café.", "b\n", "c", ""]
+    assert [memory.find(text) for text in texts] == ["\tx", None, None, "3", None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "a\tb\n", "a.txt: unknown suffix"),
+        ("a.tsv", "a\tb\nc\n", "a.tsv: line 2 has 1 columns"),
+        ("a.tmx", f"<tmx>{UNIT.format('a', 'b').replace('de', 'fr')}</tmx>", "are `EN-us`, `fr`"),
+        ("a.tmx", "<tmx>", "a.tmx: line 1: is not XML"),
+    ],
+)
+def test_a_file_that_is_no_memory_is_refused(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    memory = read_memory(tmp_path / name, content)
+    with pytest.raises(UserError, match=message):
+        memory.find("a")

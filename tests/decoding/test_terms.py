@@ -13,6 +13,7 @@ import pytest
 from mt.config import DecodingConfig
 from mt.config.data import TERM_TAGS, Direction
 from mt.data.glossary import Glossary, as_terms
+from mt.data.placeholders import TaggedText
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import without_terms
 from mt.decoding.confidence import mean_log_prob
@@ -352,31 +353,56 @@ def test_files_are_translated_with_a_glossary(
         assert out.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "where"),
-    [
-        ("in.txt", "one two\nzero\n", "lines 1 to 2"),
-        ("in.jsonl", '{"text": "one two"}\n', "the texts"),
-    ],
-)
-def test_a_glossary_of_which_no_term_is_found_is_named(
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl"])
+def test_uses_of_a_glossary_and_a_memory_are_counted(
     name: str,
-    content: str,
-    where: str,
     finished_run: Path,
     program: Program,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    text, terms = tmp_path / name, tmp_path / "terms.tsv"
-    text.write_text(content)
-    warning = f"{terms}: none of its source terms is in {where}"
-    column = ["--column", "text"] if text.suffix == ".jsonl" else []
-    for rows, is_named in [('"one"\tx\nTerm\ty\n', True), ("one\tx\n", False)]:
+    text, terms, memory = (tmp_path / file for file in (name, "terms.tsv", "memory.tsv"))
+    is_text = text.suffix == ".txt"
+    text.write_text("one two\nzero\n" if is_text else '{"a": "one two"}\n{"a": "zero"}\n')
+    more = [] if is_text else ["--column", "a"]
+    memory.write_text("zero\tA=B\n")
+    where = "lines 1 to 2" if is_text else "2 texts"
+    for rows, count in [('"one"\tx\nTerm\ty\n', 0), ("one\tx\nzero\ty\n", 1)]:
         terms.write_text(rows)
-        caplog.clear()
-        status, _, err = program("translate", finished_run, text, "--glossary", terms, *column)
-        assert (status, warning in caplog.messages) == (0, is_named), err
+        given = ["--glossary", terms, "--memory", memory, "--report", tmp_path / "rows", *more]
+        status, out, err = program("translate", finished_run, text, *given)
+        assert (status, "A=B" in out) == (0, True), err
+        assert f"{terms}: used {count} times in {where}" in caplog.messages
+        assert f"{memory}: used 1 times in {where}" in caplog.messages
+        assert (tmp_path / "rows").read_text().endswith("2\tmemory\t\tzero\tA=B\t\t\n")
+    if is_text:
+        shard = ["--shard", "1/1", "-o", tmp_path / "out"]
+        assert program("translate", finished_run, text, "--memory", memory, *shard)[0] == 0
+        memory.write_text("zero\tC\n")
+        status, _, err = program("translate", finished_run, text, "--memory", memory, *shard)
+        assert (status, "was begun with `memory`" in err) == (2, True)
+
+
+def test_texts_of_a_memory_are_not_searched(tmp_path: Path) -> None:
+    translator, memory = build(TABLE), tmp_path / "memory.tsv"
+    engine = translator.engine
+    assert isinstance(engine, Dictionary)
+    memory.write_text("the dog\tA\n")
+    translator.use_memory(memory)
+    lines = ["the dog", "see a dog", TaggedText("the dog"), " the\u00a0 dog ", "The dog"]
+    glossary = as_glossary({"dog": "Köter"})
+    translations = [*translator.stream(lines, look_ahead=2, n_best=2, glossary=glossary)]
+    assert [line.line_number for line in translations] == [1, 2, 3, 4, 5]
+    assert [line.source for line in translations] == lines
+    known = [line.text for line in translations if line.status == "memory"]
+    assert known == ["A", " A "]
+    assert "the dog" in engine.sources, "a text without its tags is another one"
+    before = len(engine.sources)
+    assert translator.translate(["the dog"]) == ["A"]
+    assert len(engine.sources) == before
+    [forced] = translator.stream(["the dog"], prefixes=["der"])
+    assert forced.status != "memory"
+    assert len(engine.sources) > before
 
 
 def test_share_of_the_terms_that_are_used_is_scored(
