@@ -324,8 +324,8 @@ def _open_input(job: FileJob) -> Iterator[str]:
     for path in filter(None, (job.input, job.prefixes)):
         if require_file(path).is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text
-    given = [job.input, job.prefixes, job.glossary, job.memory]
-    check_output_files([job.output, job.report], given)
+    memory = job.memory and require_file(job.memory)
+    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary, memory])
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines

@@ -224,7 +224,7 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
     weights, and DataError for a damaged document, before a text is translated.
     """
     job.check_options()
-    inputs = [job.input and require_file(job.input), job.glossary, job.memory]
+    inputs = [path and require_file(path) for path in (job.input, job.glossary, job.memory)]
     check_output_files([job.output, job.report], inputs)
     content = bytearray()
     for chunk in stdin_chunks() if job.input is None else read_chunks(job.input):

@@ -324,63 +324,47 @@ def test_a_term_of_an_unspaced_script_is_shown_without_a_space() -> None:
     assert Tokenizer(PLAIN, PLAIN, "").term_ids is None
 
 
-@pytest.mark.parametrize("extra", [[], ["--shard", "1/1"]])
-def test_files_are_translated_with_a_glossary(
-    extra: list[str], finished_run: Path, program: Program, tmp_path: Path
-) -> None:
-    text, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
-    text.write_text("one two three four\nzero one\n")
-    terms.write_text("two\tBÜHNE\nnine\tx\n")
-    out, report = tmp_path / "out.txt", tmp_path / "report.tsv"
-    common = [text, "--glossary", terms, "--report", report, "-o", out, *extra]
-    status, _, err = program("translate", finished_run, *common)
-    assert status == 0, err
-    header, first, second = report.read_text().splitlines()
-    assert header.startswith("\ufeffline\tstatus\t")
-    assert "terms: two → BÜHNE: " in first
-    assert "terms" not in second
-    assert ("BÜHNE" in out.read_text()) is ("missed" not in first)
-    if not extra:
-        status, answer, _ = program("translate", finished_run, text, "--json", "--glossary", terms)
-        records = [json.loads(line) for line in answer.splitlines()]
-        [use] = records[0]["terms"]
-        assert (use["source"], use["target"]) == ("two", "BÜHNE")
-        assert records[1]["terms"] == []
-        before = out.read_bytes()
-        terms.write_text("two\n")
-        status, _, err = program("translate", finished_run, *common)
-        assert (status, err.startswith(f"error: {terms}: line 1 ")) == (2, True)
-        assert out.read_bytes() == before
-
-
-@pytest.mark.parametrize("name", ["in.txt", "in.jsonl"])
-def test_uses_of_a_glossary_and_a_memory_are_counted(
-    name: str,
+@pytest.mark.parametrize("extra", [[], ["--shard", "1/1"], ["--column", "a"]])
+def test_files_are_translated_with_a_glossary_and_a_memory(
+    extra: list[str],
     finished_run: Path,
     program: Program,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    text, terms, memory = (tmp_path / file for file in (name, "terms.tsv", "memory.tsv"))
-    is_text = text.suffix == ".txt"
-    text.write_text("one two\nzero\n" if is_text else '{"a": "one two"}\n{"a": "zero"}\n')
-    more = [] if is_text else ["--column", "a"]
-    memory.write_text("zero\tA=B\n")
-    where = "lines 1 to 2" if is_text else "2 texts"
-    for rows, count in [('"one"\tx\nTerm\ty\n', 0), ("one\tx\nzero\ty\n", 1)]:
-        terms.write_text(rows)
-        given = ["--glossary", terms, "--memory", memory, "--report", tmp_path / "rows", *more]
-        status, out, err = program("translate", finished_run, text, *given)
-        assert (status, "A=B" in out) == (0, True), err
-        assert f"{terms}: used {count} times in {where}" in caplog.messages
-        assert f"{memory}: used 1 times in {where}" in caplog.messages
-        assert (tmp_path / "rows").read_text().endswith("2\tmemory\t\tzero\tA=B\t\t\n")
-    if is_text:
-        shard = ["--shard", "1/1", "-o", tmp_path / "out"]
-        assert program("translate", finished_run, text, "--memory", memory, *shard)[0] == 0
-        memory.write_text("zero\tC\n")
-        status, _, err = program("translate", finished_run, text, "--memory", memory, *shard)
+    text, terms, memory = (tmp_path / name for name in ("in.txt", "terms.tsv", "memory.tsv"))
+    out, report = tmp_path / "out.txt", tmp_path / "report.tsv"
+    content, where = "one two three four\nzero one\n", "lines 1 to 2"
+    if "--column" in extra:
+        text, where = tmp_path / "in.jsonl", "2 texts"
+        content = "".join(f'{{"a": "{line}"}}\n' for line in content.splitlines())
+    text.write_text(content)
+    terms.write_text("two\tBÜHNE\nzero\tx\n")
+    memory.write_text("zero one\tA=B\n")
+    common = [text, "--glossary", terms, "--memory", memory, "--report", report, "-o", out, *extra]
+    status, _, err = program("translate", finished_run, *common)
+    assert status == 0, err
+    header, first, second = report.read_text().splitlines()
+    assert header.startswith("\ufeffline\tstatus\t")
+    assert "terms: two → BÜHNE: " in first
+    assert second == "2\tmemory\t\tzero one\tA=B\t\t"
+    assert ("BÜHNE" in out.read_text()) is ("missed" not in first)
+    assert {f"{path}: used 1 times in {where}" for path in (terms, memory)} < {*caplog.messages}
+    memory.write_text("nine\tC\n")
+    status, _, err = program("translate", finished_run, *common)
+    if "--shard" in extra:
         assert (status, "was begun with `memory`" in err) == (2, True)
+        return
+    assert f"{memory}: used 0 times in {where}" in caplog.messages
+    if not extra:
+        _, answer, _ = program("translate", finished_run, text, "--json", "--glossary", terms)
+        [use], [_] = [json.loads(line)["terms"] for line in answer.splitlines()]
+        assert (use["source"], use["target"]) == ("two", "BÜHNE")
+    before = out.read_bytes()
+    terms.write_text("two\n")
+    status, _, err = program("translate", finished_run, *common)
+    assert (status, err.startswith(f"error: {terms}: line 1 ")) == (2, True)
+    assert out.read_bytes() == before
 
 
 def test_texts_of_a_memory_are_not_searched(tmp_path: Path) -> None:
@@ -389,20 +373,19 @@ def test_texts_of_a_memory_are_not_searched(tmp_path: Path) -> None:
     assert isinstance(engine, Dictionary)
     memory.write_text("the dog\tA\n")
     translator.use_memory(memory)
-    lines = ["the dog", "see a dog", TaggedText("the dog"), " the\u00a0 dog ", "The dog"]
     glossary = as_glossary({"dog": "Köter"})
-    translations = [*translator.stream(lines, look_ahead=2, n_best=2, glossary=glossary)]
-    assert [line.line_number for line in translations] == [1, 2, 3, 4, 5]
+    lines = ["the dog", " the\u00a0 dog ", "The dog", "see a dog", TaggedText("the dog")]
+    searched = [False, False, True, True, True]
+    for line, is_searched in zip(lines, searched, strict=True):
+        engine.sources.clear()
+        [translation] = translator.stream([line], n_best=2, glossary=glossary)
+        assert (translation.status != "memory", bool(engine.sources)) == (is_searched,) * 2
+    translations = [*translator.stream(lines, look_ahead=2)]
     assert [line.source for line in translations] == lines
-    known = [line.text for line in translations if line.status == "memory"]
-    assert known == ["A", " A "]
-    assert "the dog" in engine.sources, "a text without its tags is another one"
-    before = len(engine.sources)
-    assert translator.translate(["the dog"]) == ["A"]
-    assert len(engine.sources) == before
+    assert [line.line_number for line in translations] == [1, 2, 3, 4, 5]
+    assert [line.text for line in translations][:2] == ["A", " A "]
     [forced] = translator.stream(["the dog"], prefixes=["der"])
     assert forced.status != "memory"
-    assert len(engine.sources) > before
 
 
 def test_share_of_the_terms_that_are_used_is_scored(
