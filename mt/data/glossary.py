@@ -187,7 +187,7 @@ class Glossary:
 class TranslationMemory:
     """Translations of whole texts in a file: TMX, or TSV with source, tab and target."""
 
-    path: Path | None
+    path: Path
     direction: Direction
 
     @cached_property
@@ -200,8 +200,6 @@ class TranslationMemory:
         from mt.data.sources import TsvPairs  # deferred, since it imports Arrow
 
         targets, replaced = dict[str, str](), dict[str, str]()
-        if self.path is None:
-            return targets
         path, sums = require_file(self.path), Checksums(UNVERIFIED, UNVERIFIED)
         plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
         if plain.suffix.lower() == ".tmx":
@@ -225,7 +223,6 @@ class TranslationMemory:
 
     def find(self, text: str) -> str | None:
         """Return the target of a text, with the spaces around the text; None without one."""
-        if self.path is None or isinstance(text, TaggedText):
-            return None
-        target = self.targets.get(normalize_source(text).strip())
+        is_whole = not isinstance(text, TaggedText)
+        target = self.targets.get(normalize_source(text).strip()) if is_whole else None
         return target and text.replace(text.strip(" \t"), target)

@@ -182,7 +182,7 @@ def translated_windows(
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
-    done, kinds, uses = 0, Counter[str](), Counter[Path | None]()
+    done, kinds = 0, Counter[tuple[Path | None, str]]()
     while window := [*islice(translations, size)]:
         if first:
             window = [
@@ -191,17 +191,16 @@ def translated_windows(
             ]
         for translation in window:
             if job.report:
-                kinds.update(note.partition(":")[0] for note in translation.notes)
+                kinds.update((job.report, note.partition(":")[0]) for note in translation.notes)
             else:
                 log_notes(translation)
-            uses[job.glossary] += len(translation.terms)
-            uses[job.memory] += translation.status == "memory"
+            kinds[job.glossary, "terms found"] += len(translation.terms)
+            kinds[job.memory, "texts found"] += translation.status == "memory"
         rows = map(report_row, window)
         text = "".join(write(window, translator)).encode()
         yield Window(len(window), (text, format_report(rows, is_first=not first + done)))
         done += len(window)
-    log_kinds(job.report, kinds)
-    log_uses(uses, f"lines {first + 1:,} to {first + done:,}")
+    log_kinds(kinds)
 
 
 def as_text(translations: Sequence[Translation], _: Translator) -> Iterator[str]:
@@ -305,18 +304,11 @@ def format_report(rows: Iterable[Sequence[str]], *, is_first: bool = True) -> by
     return "".join(map(write_row, chain(header, rows))).encode(encoding)
 
 
-def log_kinds(report: Path | None, kinds: Counter[str]) -> None:
-    """Log the number of the notes of each kind in a report."""
-    for kind, count in kinds.most_common():
-        _logger.warning("%s: %s (%d)", report, kind, count)
-
-
-def log_uses(uses: Mapping[Path | None, int], where: str) -> None:
-    """Log how often a glossary or a translation memory was used, as a warning if it was not."""
-    for path, count in uses.items():
+def log_kinds(kinds: Counter[tuple[Path | None, str]]) -> None:
+    """Log the number of notes of each kind in a report, and of uses of a glossary or a memory."""
+    for (path, kind), count in kinds.most_common():
         if path is not None:
-            level = logging.INFO if count else logging.WARNING
-            _logger.log(level, "%s: used %d times in %s", path, count, where)
+            _logger.warning("%s: %s (%d)", path, kind, count)
 
 
 def _open_input(job: FileJob) -> Iterator[str]:

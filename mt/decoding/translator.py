@@ -119,7 +119,7 @@ class Translator:
         splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
         self.glossary = Glossary((), direction)
-        self.memory = TranslationMemory(None, direction)
+        self.memory: TranslationMemory | None = None
         self.folder: Path | None = None
         """Folder of the run or export."""
         self.weights_and_search_id = ""
@@ -174,8 +174,8 @@ class Translator:
 
     def use_memory(self, path: Path | None) -> None:
         """Read a translation memory, and use it in all calls; see `TranslationMemory.targets`."""
-        self.memory = TranslationMemory(path, self.direction)
         if path is not None:
+            self.memory = TranslationMemory(path, self.direction)
             _logger.info("%s: %d texts with translations", path, len(self.memory.targets))
 
     def translate(
@@ -285,7 +285,8 @@ class Translator:
         while window := list(islice(pairs, look_ahead)):
             finished = dict[int, Translation]()
             for number, (text, prefix) in enumerate(window, done + 1):
-                if not prefix.strip() and (target := self.memory.find(text)):
+                target = self.memory.find(text) if self.memory and not prefix.strip() else None
+                if target is not None:
                     only = (RankedTranslation(target, 0.0, ()),)
                     known = Translation(number, text, target, "memory", 0.0, alternatives=only)
                     finished[number - done - 1], window[number - done - 1] = known, ("", "")

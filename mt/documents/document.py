@@ -17,7 +17,6 @@ from mt.decoding.text_files import (
     format_report,
     load_for_files,
     log_kinds,
-    log_uses,
     open_output,
     progress_bar,
     report_row,
@@ -250,18 +249,18 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        rows, kinds, uses = list[list[str]](), Counter[str](), Counter[Path | None]()
+        rows, kinds = list[list[str]](), Counter[tuple[Path | None, str]]()
         bar = stack.enter_context(progress_bar(job.input, texts=len(texts)))
 
         def translate() -> Iterator[TranslatedLine]:
             for translation, links in translator.stream_with_links(texts):
                 if job.report:
-                    kinds.update(note.partition(":")[0] for note in translation.notes)
+                    kinds.update((job.report, note.partition(":")[0]) for note in translation.notes)
                 else:
                     log_notes(translation, "text")
                 rows.append(report_row(translation))
-                uses[job.glossary] += len(translation.terms)
-                uses[job.memory] += translation.status == "memory"
+                kinds[job.glossary, "terms found"] += len(translation.terms)
+                kinds[job.memory, "texts found"] += translation.status == "memory"
                 bar.update()
                 needs_review = translation.needs_review or (
                     below is not None
@@ -279,5 +278,4 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
         out.writelines(document.translate(items, translate(), refuse))
         if report is not None:
             report.write(format_report(rows))
-        log_kinds(job.report, kinds)
-        log_uses(uses, f"{len(texts):,} texts")
+        log_kinds(kinds)

@@ -334,9 +334,9 @@ def test_files_are_translated_with_a_glossary_and_a_memory(
 ) -> None:
     text, terms, memory = (tmp_path / name for name in ("in.txt", "terms.tsv", "memory.tsv"))
     out, report = tmp_path / "out.txt", tmp_path / "report.tsv"
-    content, where = "one two three four\nzero one\n", "lines 1 to 2"
+    content = "one two three four\nzero one\n"
     if "--column" in extra:
-        text, where = tmp_path / "in.jsonl", "2 texts"
+        text = tmp_path / "in.jsonl"
         content = "".join(f'{{"a": "{line}"}}\n' for line in content.splitlines())
     text.write_text(content)
     terms.write_text("two\tBÜHNE\nzero\tx\n")
@@ -349,13 +349,13 @@ def test_files_are_translated_with_a_glossary_and_a_memory(
     assert "terms: two → BÜHNE: " in first
     assert second == "2\tmemory\t\tzero one\tA=B\t\t"
     assert ("BÜHNE" in out.read_text()) is ("missed" not in first)
-    assert {f"{path}: used 1 times in {where}" for path in (terms, memory)} < {*caplog.messages}
+    assert {f"{terms}: terms found (1)", f"{memory}: texts found (1)"} < {*caplog.messages}
     memory.write_text("nine\tC\n")
     status, _, err = program("translate", finished_run, *common)
     if "--shard" in extra:
         assert (status, "was begun with `memory`" in err) == (2, True)
         return
-    assert f"{memory}: used 0 times in {where}" in caplog.messages
+    assert f"{memory}: texts found (0)" in caplog.messages
     if not extra:
         _, answer, _ = program("translate", finished_run, text, "--json", "--glossary", terms)
         [use], [_] = [json.loads(line)["terms"] for line in answer.splitlines()]
