@@ -1,6 +1,7 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
 import signal
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -213,10 +214,5 @@ def serve(
     waiting = max(1024, max_sentences)
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
-
-    def load(folder: Path) -> Translator:
-        translator = Translator.load(folder, overrides=checked, device=device)
-        translator.use_memory(memory)
-        return translator
-
+    load = partial(Translator.load, overrides=checked, device=device, memory=memory)
     serve_run(run, (host, port), limits=limits, access=access, load=load, glossary=glossary)

@@ -128,16 +128,24 @@ class Translator:
 
     @classmethod
     def load(
-        cls, path: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
+        cls,
+        path: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        device: str = "auto",
+        memory: Path | None = None,
     ) -> "Translator":
         """Load the model of a run, finished or not, or of an export folder.
 
-        `overrides` are config values such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
-        Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
-        an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
+        `overrides` are config values such as "decoding.beam=1", `device` is auto, cuda, mps or cpu,
+        `memory` is for `use_memory`. Raises RunError for missing or damaged files, ConfigError for
+        the overrides, UserError for an unavailable device, and UserError if the model needs a tag
+        and `decoding.tag` is not set.
         """
         stored = StoredModel.read(Path(path), overrides)
-        return cls.from_stored(stored, device)
+        translator = cls.from_stored(stored, device)
+        translator.use_memory(memory)
+        return translator
 
     @classmethod
     def from_stored(cls, stored: StoredModel, device: str) -> "Translator":

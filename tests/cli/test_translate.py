@@ -185,14 +185,14 @@ def test_score_prints_each_pair_and_its_tokens_and_the_perplexity(
 def test_options_of_serve_are_passed_on(
     program: Program, recorded: Recorded, tmp_path: Path
 ) -> None:
-    calls = recorded("mt.serving.server.serve_run")
+    calls, beam = recorded("mt.serving.server.serve_run"), "decoding.beam=2"
     keys = tmp_path / "keys"
     keys.write_bytes(b"one\r\n\n two \n")
     assert program("serve", "r") == (0, "", "")
-    address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
+    address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", beam]
     limits = ["--max-sentences", "1", "--max-characters", "2"]
     origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
-    named = ["--quantization", "int8", "--glossary", "terms.tsv"]
+    named = ["--quantization", "int8", "--glossary", "terms.tsv", "--memory", "old.tmx"]
     access = ["--api-key-file", str(keys), *origins, *named]
     assert program("serve", "r", *address, *limits, *access) == (0, "", "")
     given = Access((b"one", b"two"), ("https://example.org", "*"))
@@ -203,9 +203,10 @@ def test_options_of_serve_are_passed_on(
         ((Path("r"), ("127.0.0.1", 8000)), {**defaults, "glossary": None}),
         ((Path("r"), ("::1", 0)), {**others, "glossary": Path("terms.tsv")}),
     ]
+    chosen = {"overrides": [beam, "decoding.quantization=int8"], "memory": Path("old.tmx")}
     assert [load.keywords for load in loads] == [
-        {"overrides": (), "device": "auto"},
-        {"overrides": ["decoding.beam=2", "decoding.quantization=int8"], "device": "cpu"},
+        {"overrides": (), "device": "auto", "memory": None},
+        {**chosen, "device": "cpu"},
     ]
 
 
