@@ -25,31 +25,14 @@ Recorded = Callable[..., list[Any]]
 LONG = b"one two three four five six seven eight nine zero " * 48
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"
 NASTY = (
-    b"",
-    b" \t ",
-    "\u3000\u00a0".encode(),
-    LONG,
-    b"nul\0and one",
-    b"carriage return\r",
-    b"two\r\r",
-    b"bare\rreturn",
-    b"lone surrogate \xed\xa0\x80",
-    b"\xff\xfe one",
-    b"cut \xe2\x82",
-    b"overlong \xc0\xaf",
-    b"\xff",
-    "👍🏽 👩‍👩‍👧 🇩🇪".encode(),
-    "שלום \u202eone\u202c مرحبا".encode(),
+    b"", b" \t ", "\u3000\u00a0".encode(), LONG, b"nul\0and one", b"carriage return\r", b"two\r\r",
+    b"bare\rreturn", b"lone surrogate \xed\xa0\x80", b"\xff\xfe one", b"cut \xe2\x82",
+    b"overlong \xc0\xaf", b"\xff", "👍🏽 👩‍👩‍👧 🇩🇪".encode(), "שלום \u202eone\u202c مرحبا".encode(),
     "a\u2028b\u2029c\u0085d\x0be".encode(),
-    "</s> <s> <unk> <pad> ▁ ▁▁one <0x0A> \U000f2581".encode(),
-    b"one ||| two",
-    b"$(touch gone) `touch gone` ; touch gone",
-    b'{"text": "\\u0000"} %s %n {0}',
-    b"-rf --help",
-    b"!" * 1000,
-    "e\u0301".encode() * 500,
-    b"the last",
-)
+    "</s> <s> <unk> <pad> ▁ ▁▁one <0x0A> \U000f2581".encode(), b"one ||| two",
+    b"$(touch gone) `touch gone` ; touch gone", b'{"text": "\\u0000"} %s %n {0}', b"-rf --help",
+    b"!" * 1000, "e\u0301".encode() * 500, b"the last",
+)  # fmt: skip
 READ = [line.removesuffix(b"\r").decode("utf-8", "replace") for line in NASTY]
 
 
