@@ -48,6 +48,11 @@ GlossaryFile = Annotated[
     typer.Option(metavar="FILE", help="Use these terms; a line has source term, tab, target term."),
 ]
 
+MemoryFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Take whole texts from TMX, or TSV: source, tab, target."),
+]
+
 ShardOption = Annotated[
     str | None,
     typer.Option(

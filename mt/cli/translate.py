@@ -11,6 +11,7 @@ from mt.cli.options import (
     DecodingOverrides,
     Device,
     GlossaryFile,
+    MemoryFile,
     RunArgument,
     ShardOption,
     decoding_only,
@@ -61,6 +62,7 @@ def translate(
         typer.Option(metavar="FILE", help="Start the translation of line N with its line N."),
     ] = None,
     glossary: GlossaryFile = None,
+    memory: MemoryFile = None,
     n_best: Annotated[
         int | None,
         typer.Option(
@@ -105,6 +107,7 @@ def translate(
         "--shard": shard,
     }
     for_documents = {"--column": column, "--fuzzy": fuzzy, "--fuzzy-below": fuzzy_below}
+    given = glossary, memory
     with chosen_shard(shard) as part:
         model = StoredModel.read(run, checked)
         language = base_language(model.config.direction.source)
@@ -113,13 +116,13 @@ def translate(
             for_text["torchrun"] = part is not None
             reason = f"is for text, the format is {kind}; `--format text` reads lines"
             refuse_given(for_text, reason)
-            document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, glossary)
+            document = DocumentJob(file, output, kind, report, column, fuzzy, fuzzy_below, *given)
             translate_document(model, document, device=device)
             return
         refuse_given(for_documents, "is not for text; name the format with `--format`")
         form: Form = "json" if json else "text" if n_best is None else "n-best"
         look_ahead = 1 if unbuffered else None
-        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, glossary)
+        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes, *given)
         if part is None:
             translate_file(model, job, device=device)
         else:
@@ -177,6 +180,7 @@ def serve(
         typer.Option(min=1, metavar="N", help="Models that stay in memory; default: all."),
     ] = None,
     glossary: GlossaryFile = None,
+    memory: MemoryFile = None,
     max_sentences: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of lines per request.")
     ] = 256,
@@ -211,11 +215,13 @@ def serve(
     modules = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
     if any(find_spec(module) is None for module in modules):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
-    if glossary is not None and len(runs) > 1:
+    if len(runs) > 1 and glossary is not None:
         raise UserError(
             "--glossary: the terms are of one pair of languages, and several runs are given; "
             "send them with the requests, as `glossary`"
         )
+    if len(runs) > 1 and memory is not None and ".tmx" not in memory.suffixes:
+        raise UserError(f"--memory {memory}: several runs need a TMX file, which names languages")
     from mt.data.glossary import read_terms
     from mt.serving.requests import Limits, read_access
     from mt.serving.served_runs import ModelOptions
@@ -225,5 +231,5 @@ def serve(
     waiting = max(1024, max_sentences)
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # uvicorn handles it, and ends by it
-    options = ModelOptions(checked, device, read_terms(glossary))
+    options = ModelOptions(checked, device, read_terms(glossary), memory)
     serve_runs(runs, (host, port), options, limits=limits, access=access, keep=keep)

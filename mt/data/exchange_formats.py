@@ -71,7 +71,7 @@ class XmlElement:
         shown = []
         for part in self.content:
             if isinstance(part, str):
-                shown.append(_TEXT_BREAK.sub(_BREAK_GAP, part))
+                shown.append(_TEXT_BREAK.sub(_BREAK_GAP, part) if "<" in part else part)
                 continue
             if part.name not in _STANDALONE:
                 shown += [_CODE_GAP, part._marked_text(), _CODE_GAP]
@@ -97,7 +97,7 @@ class XmlElement:
     def has_text(self) -> bool:
         """Test for visible text outside native code, other than white space."""
         return any(
-            re.search(_VISIBLE, part) is not None
+            _VISIBLE.search(part) is not None
             if isinstance(part, str)
             else part.name not in _STANDALONE and part.has_text()
             for part in self.content
@@ -169,6 +169,7 @@ class _Collector:
     def __init__(self, units: frozenset[str], place: Callable[[], int], longest: int) -> None:
         self._units, self._place, self._longest = units, place, longest
         self._open: list[XmlElement] = []
+        self._around = ChainMap[str, str]()
         self._unit: XmlElement | None = None
         self._characters = self._count = 0
         self.ready: list[XmlElement] = []
@@ -188,12 +189,12 @@ class _Collector:
             if self._characters <= self._longest:
                 self._open[-1].content.append(element)
         else:
-            around = ChainMap(*(outer.attributes for outer in reversed(self._open)))
-            element = XmlElement(local, attributes, around, self._place())
+            element = XmlElement(local, attributes, self._around, self._place())
             if local in self._units:
                 self._unit = element
             else:
                 self.ready.append(element)
+                self._around = self._around.new_child(attributes)
                 self._characters = 0
         self._open.append(element)
 
@@ -206,6 +207,8 @@ class _Collector:
         element = self._open.pop()
         element.end = self._place()
         if element is not self._unit:
+            if self._unit is None:
+                self._around = self._around.parents
             return
         self._count += 1
         if self._characters > self._longest:
@@ -234,7 +237,7 @@ _GAP = re.compile(
     r"(?<!\s)(\s*+)([\x01-\x03](?>(?:\s*+[\x01-\x03])*))(\s*+)(?=([,.;:!?…)\]}»”、。，；：！？）」』】،؛؟।])?)"
 )
 """Tags with the white space around them, and the mark that follows."""
-_VISIBLE = r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]"
+_VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060\ufeff]")
 _NATIVE_MARKUP = re.compile(r"<[/!?A-Za-z][^<>]*>|\A\s*\{?\\[a-z]")
 """Tag of XML or HTML, or control word of RTF."""
 _TEXT_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
@@ -303,10 +306,10 @@ class UnitPairs(FileSource):
     def read(self) -> Iterator[SentencePair]:
         """Select the two texts of each unit."""
         units = left_out = 0
-        codes: dict[str, None] = {}
+        codes: dict[str, str] = {}
         for texts in self.read_texts(self.path):
             units += 1
-            codes |= dict.fromkeys(texts)
+            codes.update(texts)
             source = find_language(texts, self.source_language)
             target = find_language(texts, self.target_language)
             pair = SentencePair("", "")
@@ -331,25 +334,26 @@ def read_tmx(path: Path) -> Iterator[Texts]:
     """Stream the units of a TMX file (TMX 1.4b, https://www.gala-global.org/tmx-14b)."""
     for unit in read_elements(path, TMX_UNITS):
         if unit.name in TMX_UNITS:
+            filled, empty = find_variants(unit)
             yield {
                 code: segment.text()
-                for code, variant in (find_variants(unit, empty=True) | find_variants(unit)).items()
+                for code, variant in (empty | filled).items()
                 for segment in variant.children("seg")[:1]
                 if code
             }
 
 
-def find_variants(unit: XmlElement, *, empty: bool = False) -> dict[str, XmlElement]:
-    """Return the first variant with a text of each language of a unit, or the first without one.
+def find_variants(unit: XmlElement) -> tuple[dict[str, XmlElement], dict[str, XmlElement]]:
+    """Return the first variant with a text of each language of a unit, and the first without one.
 
     The key is the code of the language, "" without one.
     """
-    variants: dict[str, XmlElement] = {}
+    filled, empty = dict[str, XmlElement](), dict[str, XmlElement]()
     for variant in unit.children("tuv"):
         code = variant.attributes.get("xml:lang") or variant.attributes.get("lang") or ""
-        if any(segment.has_text() for segment in variant.children("seg")[:1]) != empty:
-            variants.setdefault(code, variant)
-    return variants
+        segments = variant.children("seg")
+        (filled if segments and segments[0].has_text() else empty).setdefault(code, variant)
+    return filled, empty
 
 
 def read_xliff(path: Path) -> Iterator[Texts]:
@@ -518,18 +522,19 @@ READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
 
 def join_lines(text: str) -> str:
     """Replace line breaks and the spaces around them by one space, and strip the text."""
-    return _LINE_END.sub(" ", text).strip(" \t")
+    if "\n" in text or "\r" in text:
+        text = _LINE_END.sub(" ", text)
+    return text.strip(" \t")
 
 
 def find_language(texts: Mapping[str, object], language: str) -> str | None:
     """Return the code that matches a language: the same, a longer one, or \"\"."""
-    parts = _split_code(language)
-    same = [code for code in texts if _split_code(code) == parts]
-    longer = [code for code in texts if _split_code(code)[: len(parts)] == parts]
-    unnamed = [code for code in texts if not code]
-    return next(iter([*same, *longer, *unnamed]), None)
+    return _choose_code(tuple(texts), language)
 
 
 @functools.lru_cache(maxsize=1024)
-def _split_code(code: str) -> tuple[str, ...]:
-    return tuple(re.split("[-_@]", code.lower()))
+def _choose_code(codes: tuple[str, ...], language: str) -> str | None:
+    wanted, *split = [re.split("[-_@]", code.lower()) for code in (language, *codes)]
+    same = [code for code, parts in zip(codes, split, strict=True) if parts == wanted]
+    longer = [c for c, parts in zip(codes, split, strict=True) if parts[: len(wanted)] == wanted]
+    return next(iter([*same, *longer, *(code for code in codes if not code)]), None)

@@ -1,4 +1,4 @@
-"""Glossary: terms with their translations, found in texts as they are written.
+"""Given translations: of terms, by a glossary, and of whole texts, by a translation memory.
 
 A term is found as whole words, in the forms that its row lists. It is also found in capitals, and
 with a capital at the start of a sentence.
@@ -14,14 +14,18 @@ from operator import add
 from pathlib import Path
 
 from mt.config.data import Direction
-from mt.data.corpus_files import LineReader
+from mt.data.corpus_files import COMPRESSED, LineReader
+from mt.data.exchange_formats import UnitPairs, join_lines, read_tmx
+from mt.data.normalization import normalize_source
+from mt.data.pairs import UNVERIFIED, Checksums
+from mt.data.placeholders import TaggedText
 from mt.data.sentences import starts_sentence
 from mt.data.verbatim import copied_parts, copied_spans
 from mt.data.words import WORD, find_inner_places
-from mt.errors import DataError
+from mt.errors import DataError, UserError
 from mt.files import require_file
 from mt.languages import in_upper_case, is_language
-from mt.tables import make_printable
+from mt.tables import clip, make_printable
 
 _logger = logging.getLogger(__name__)
 _NO_TEXT = re.compile(
@@ -177,3 +181,48 @@ class Glossary:
             return upper(target)
         is_raised = text[place].isupper() and starts_sentence(text, place)
         return upper(target[0]) + target[1:] if is_raised and target[1:].islower() else target
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationMemory:
+    """Translations of whole texts in a file: TMX, or TSV with source, tab and target."""
+
+    path: Path
+    direction: Direction
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """Targets by the normal form of their sources; of several targets, the last one.
+
+        The log has the number of sources with several. Raises UserError for another suffix,
+        DataError for a damaged file or for TMX without texts in both languages.
+        """
+        from mt.data.sources import TsvPairs  # deferred, since it imports Arrow
+
+        targets, replaced = dict[str, str](), dict[str, str]()
+        path, sums = require_file(self.path), Checksums(UNVERIFIED, UNVERIFIED)
+        plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+        if plain.suffix.lower() == ".tmx":
+            pairs = UnitPairs(sums, path, *self.direction, read_tmx).read()
+        elif plain.suffix.lower() == ".tsv":
+            pairs = TsvPairs(sums, path, (0, 1), self.direction).read()
+        else:
+            raise UserError(f"{path}: unknown suffix; a translation memory is .tmx or .tsv")
+        for pair in pairs:
+            source, target = normalize_source(pair.source).strip(), join_lines(pair.target)
+            if source and target:
+                if targets.get(source, target) != target:
+                    replaced[source] = targets[source]
+                targets[source] = target
+        if replaced:
+            source, other = next(iter(replaced.items()))
+            texts = [clip(make_printable(text), 60) for text in (source, targets[source], other)]
+            message = "%s: %d texts have several targets, the last is taken: `%s` is `%s`, not `%s`"
+            _logger.warning(message, path, len(replaced), *texts)
+        return targets
+
+    def find(self, text: str) -> str | None:
+        """Return the target of a text, with the spaces around the text; None without one."""
+        is_whole = not isinstance(text, TaggedText)
+        target = self.targets.get(normalize_source(text).strip()) if is_whole else None
+        return target and text.replace(text.strip(" \t"), target)

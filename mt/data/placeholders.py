@@ -48,6 +48,10 @@ _GENERAL = "|".join(
 )
 
 
+class TaggedText(str):
+    """Text without its inline tags, which return to its translation; no memory has such texts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Syntax:
     """Syntax of the placeholders in a message."""

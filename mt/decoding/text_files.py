@@ -58,6 +58,8 @@ class FileJob:
     """File with the forced beginning of each translation, one per line, which may be empty."""
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
+    memory: Path | None = None
+    """File with translations of whole lines, see `mt.data.glossary.TranslationMemory`."""
 
 
 def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") -> None:
@@ -66,9 +68,8 @@ def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") ->
     Only newline bytes end lines; the output is UTF-8. Notes on a line are logged with its number.
     Raises UserError for invalid files, device or weights before any work starts.
     """
-    lines, terms = _open_input(job), read_terms(job.glossary)
-    translator = load_for_files(model, device)
-    translator.use_terms(terms)
+    lines = _open_input(job)
+    translator = load_for_files(model, device, job.glossary, job.memory)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
@@ -91,21 +92,20 @@ def translate_shard(
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
-    terms = read_terms(job.glossary)
     check_n_best(job.n_best, model.config.decoding)
     settings = {
         "command": "translate",
         "input": scan(source).sha256,
         "prefixes": job.prefixes and scan(job.prefixes).sha256,
         "glossary": job.glossary and scan(job.glossary).sha256,
+        "memory": job.memory and scan(job.memory).sha256,
         "output": f"{job.form}, n-best {job.n_best}",
         "report": job.report and job.report.name,
         **model.settings,
     }
 
     def load() -> ProduceWindows:
-        translator = load_for_files(model, device)
-        translator.use_terms(terms)
+        translator = load_for_files(model, device, job.glossary, job.memory)
 
         def produce(lines: range) -> Iterator[Window]:
             texts = islice(read_lines(source), lines.start, lines.stop)
@@ -153,13 +153,19 @@ def run_file_shard(
     return result
 
 
-def load_for_files(model: StoredModel, device: str) -> Translator:
+def load_for_files(
+    model: StoredModel, device: str, glossary: Path | None = None, memory: Path | None = None
+) -> Translator:
     """Load a translator, and keep freed memory for the batches to come."""
+    terms = read_terms(glossary)
     if not model.record.is_of_export:  # an exported model needs no torch
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    return Translator.from_stored(model, device)
+    translator = Translator.from_stored(model, device)
+    translator.use_terms(terms)
+    translator.use_memory(memory)
+    return translator
 
 
 def translated_windows(
@@ -176,8 +182,7 @@ def translated_windows(
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
-    done = terms = 0
-    kinds = Counter[str]()
+    done, kinds = 0, Counter[tuple[Path | None, str]]()
     while window := [*islice(translations, size)]:
         if first:
             window = [
@@ -186,18 +191,16 @@ def translated_windows(
             ]
         for translation in window:
             if job.report:
-                kinds.update(note.partition(":")[0] for note in translation.notes)
+                kinds.update((job.report, note.partition(":")[0]) for note in translation.notes)
             else:
                 log_notes(translation)
-            terms += len(translation.terms)
+            kinds[job.glossary, "terms found"] += len(translation.terms)
+            kinds[job.memory, "texts found"] += translation.status == "memory"
         rows = map(report_row, window)
         text = "".join(write(window, translator)).encode()
         yield Window(len(window), (text, format_report(rows, is_first=not first + done)))
         done += len(window)
-    log_kinds(job.report, kinds)
-    if job.glossary and done and not terms:
-        where = f"lines {first + 1:,} to {first + done:,}"
-        _logger.warning("%s: none of its source terms is in %s", job.glossary, where)
+    log_kinds(kinds)
 
 
 def as_text(translations: Sequence[Translation], _: Translator) -> Iterator[str]:
@@ -301,10 +304,11 @@ def format_report(rows: Iterable[Sequence[str]], *, is_first: bool = True) -> by
     return "".join(map(write_row, chain(header, rows))).encode(encoding)
 
 
-def log_kinds(report: Path | None, kinds: Counter[str]) -> None:
-    """Log the number of the notes of each kind in a report."""
-    for kind, count in kinds.most_common():
-        _logger.warning("%s: %s (%d)", report, kind, count)
+def log_kinds(kinds: Counter[tuple[Path | None, str]]) -> None:
+    """Log the number of notes of each kind in a report, and of uses of a glossary or a memory."""
+    for (path, kind), count in kinds.most_common():
+        if path is not None:
+            _logger.warning("%s: %s (%d)", path, kind, count)
 
 
 def _open_input(job: FileJob) -> Iterator[str]:
@@ -312,7 +316,8 @@ def _open_input(job: FileJob) -> Iterator[str]:
     for path in filter(None, (job.input, job.prefixes)):
         if require_file(path).is_file():
             next(read_lines(path), None)  # raises DataError for a file that is not text
-    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary])
+    memory = job.memory and require_file(job.memory)
+    check_output_files([job.output, job.report], [job.input, job.prefixes, job.glossary, memory])
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines

@@ -4,13 +4,14 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, Term, as_terms
+from mt.data.glossary import Glossary, Term, TranslationMemory, as_terms
+from mt.data.placeholders import TaggedText
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.data.words import missing_numbers
@@ -27,8 +28,9 @@ from mt.runs import UNKNOWN_STATISTICS, LineStatistics
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
-    "empty", "length-limited", "repeated", "copied", "untranslated", "altered", "missed-term", "ok"
-]
+    "empty", "length-limited", "repeated", "copied", "untranslated", "altered", "missed-term", "ok",
+    "memory",
+]  # fmt: skip
 """Status of a line: the first of these that applies; `Translator._judge` has the conditions."""
 
 
@@ -117,6 +119,7 @@ class Translator:
         splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
         self.glossary = Glossary((), direction)
+        self.memory: TranslationMemory | None = None
         self.folder: Path | None = None
         """Folder of the run or export."""
         self.weights_and_search_id = ""
@@ -125,16 +128,24 @@ class Translator:
 
     @classmethod
     def load(
-        cls, path: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
+        cls,
+        path: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        device: str = "auto",
+        memory: Path | None = None,
     ) -> "Translator":
         """Load the model of a run, finished or not, or of an export folder.
 
-        `overrides` are config values such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
-        Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
-        an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
+        `overrides` are config values such as "decoding.beam=1", `device` is auto, cuda, mps or cpu,
+        `memory` is for `use_memory`. Raises RunError for missing or damaged files, ConfigError for
+        the overrides, UserError for an unavailable device, and UserError if the model needs a tag
+        and `decoding.tag` is not set.
         """
         stored = StoredModel.read(Path(path), overrides)
-        return cls.from_stored(stored, device)
+        translator = cls.from_stored(stored, device)
+        translator.use_memory(memory)
+        return translator
 
     @classmethod
     def from_stored(cls, stored: StoredModel, device: str) -> "Translator":
@@ -168,6 +179,12 @@ class Translator:
     def use_terms(self, terms: tuple[Term, ...]) -> None:
         """Use terms in all calls without a glossary of their own."""
         self.glossary = Glossary(terms, self.direction)
+
+    def use_memory(self, path: Path | None) -> None:
+        """Read a translation memory, and use it in all calls; see `TranslationMemory.targets`."""
+        if path is not None:
+            self.memory = TranslationMemory(path, self.direction)
+            _logger.info("%s: %d texts with translations", path, len(self.memory.targets))
 
     def translate(
         self,
@@ -209,7 +226,8 @@ class Translator:
         Each translation begins with its prefix, which is target text and may be empty. A line whose
         prefix has several sentences is not split into its own. Prefixes should end with a whole
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
-        as lines. `glossary` is by default that of the translator.
+        as lines. `glossary` is by default that of the translator. A line of its memory gets the
+        target from there, unless it has a prefix.
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
@@ -248,15 +266,15 @@ class Translator:
         return links_by_line
 
     def stream_with_links(
-        self, lines: Sequence[str], has_links: Sequence[bool]
+        self, lines: Sequence[str]
     ) -> Iterator[tuple[Translation, Sequence[Link]]]:
-        """Yield the translation of each line, with the links of `find_links` where it has some."""
-        translations, is_linked = self.stream(lines), iter(has_links)
+        """Yield the translation of each line, with the links of `find_links` if it has tags."""
+        translations = self.stream(lines)
         while window := [*islice(translations, self.decoding.look_ahead)]:
-            asked = [*islice(is_linked, len(window))]
-            links = iter(self.find_links([*compress(window, asked)]))
-            for translation, is_asked in zip(window, asked, strict=True):
-                yield translation, next(links) if is_asked else ()
+            tagged = [line for line in window if isinstance(line.source, TaggedText)]
+            links = iter(self.find_links(tagged))
+            for line in window:
+                yield line, next(links) if isinstance(line.source, TaggedText) else ()
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms
@@ -273,11 +291,17 @@ class Translator:
         finish = partial(self._finish, n_best=n_best)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
+            finished = dict[int, Translation]()
+            for number, (text, prefix) in enumerate(window, done + 1):
+                target = self.memory.find(text) if self.memory and not prefix.strip() else None
+                if target is not None:
+                    only = (RankedTranslation(target, 0.0, ()),)
+                    known = Translation(number, text, target, "memory", 0.0, alternatives=only)
+                    finished[number - done - 1], window[number - done - 1] = known, ("", "")
             lines = preparation.prepare(window)
             inputs = [item for line in lines for item in line.inputs]
             owners = [number for number, line in enumerate(lines) for _ in line.inputs]
             results: list[list[tuple[int, SearchResult]]] = [[] for _ in lines]
-            finished = dict[int, Translation]()
             # A window without words does not call the engine.
             for index, result in search.find(inputs, n_best) if inputs else ():
                 number = owners[index]

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 
 from mt.data.corpus_files import COMPRESSED, LONGEST_LINE, check_content, read_chunks
-from mt.data.glossary import read_terms
 from mt.decoding.load import StoredModel
 from mt.decoding.text_files import (
     format_report,
@@ -103,7 +102,7 @@ class SourceDocument:
     def read_items(self, options: Options) -> list[Item]:
         """Return the changes in order; raise DataError for damage, or a text that is too long."""
         items = [*FORMATS[self.format][0](self.text.removeprefix(_BYTE_ORDER_MARK), options)]
-        texts = (text.text for item in items for text in item.texts)
+        texts = (text for item in items for text in item.texts)
         for number, text in enumerate(texts, start=1):
             if len(text) > LONGEST_LINE:
                 most = f"{LONGEST_LINE:,} characters"
@@ -202,6 +201,8 @@ class DocumentJob:
     """Mark entries with a lower confidence, or with the status of a fault: PO and XLIFF."""
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
+    memory: Path | None = None
+    """File with translations of whole texts, see `mt.data.glossary.TranslationMemory`."""
 
     def check_options(self) -> None:
         """Raise UserError for an option of other formats."""
@@ -222,9 +223,8 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
     weights, and DataError for a damaged document, before a text is translated.
     """
     job.check_options()
-    inputs = [job.input and require_file(job.input), job.glossary]
+    inputs = [path and require_file(path) for path in (job.input, job.glossary, job.memory)]
     check_output_files([job.output, job.report], inputs)
-    terms = read_terms(job.glossary)
     content = bytearray()
     for chunk in stdin_chunks() if job.input is None else read_chunks(job.input):
         content += chunk
@@ -232,8 +232,7 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
             break
     name = str(job.input or "stdin")
     document = read_document(bytes(content), job.format, name)
-    translator = load_for_files(model, device)
-    translator.use_terms(terms)
+    translator = load_for_files(model, device, job.glossary, job.memory)
     direction, below = translator.direction, job.fuzzy_below
     if below is not None:
         translator.require_calibration("--fuzzy-below")
@@ -250,23 +249,22 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
-        rows, kinds, term_count = list[list[str]](), Counter[str](), 0
+        rows, kinds = list[list[str]](), Counter[tuple[Path | None, str]]()
         bar = stack.enter_context(progress_bar(job.input, texts=len(texts)))
 
         def translate() -> Iterator[TranslatedLine]:
-            nonlocal term_count
-            lines = [text.text for text in texts]
-            has_tags = [text.has_tags for text in texts]
-            for translation, links in translator.stream_with_links(lines, has_tags):
+            for translation, links in translator.stream_with_links(texts):
                 if job.report:
-                    kinds.update(note.partition(":")[0] for note in translation.notes)
+                    kinds.update((job.report, note.partition(":")[0]) for note in translation.notes)
                 else:
                     log_notes(translation, "text")
                 rows.append(report_row(translation))
-                term_count += len(translation.terms)
+                kinds[job.glossary, "terms found"] += len(translation.terms)
+                kinds[job.memory, "texts found"] += translation.status == "memory"
                 bar.update()
                 needs_review = translation.needs_review or (
                     below is not None
+                    and translation.status != "memory"
                     and (translation.status != "ok" or (translation.confidence or 0.0) < below)
                 )
                 yield TranslatedLine(translation.text, links, needs_review)
@@ -280,6 +278,4 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
         out.writelines(document.translate(items, translate(), refuse))
         if report is not None:
             report.write(format_report(rows))
-        log_kinds(job.report, kinds)
-        if job.glossary and texts and not term_count:
-            _logger.warning("%s: none of its source terms is in the texts", job.glossary)
+        log_kinds(kinds)

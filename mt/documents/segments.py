@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from mt.data.placeholders import GENERAL, Syntax, describe_changes, is_in_order
+from mt.data.placeholders import GENERAL, Syntax, TaggedText, describe_changes, is_in_order
 from mt.data.words import is_unspaced
 from mt.documents.tags import Tag, TagKind, place_tags
 from mt.languages import UNSPACED
@@ -21,15 +21,6 @@ Format = Literal["text", "markdown", "html", "srt", "vtt", "po", "xliff", "tmx",
 Pieces = list[tuple[str, Literal["text"] | TagKind]]
 """Text and markup in order, with the kind of each."""
 SPACE = " \t\r\n\f"
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentText:
-    """Text to translate."""
-
-    text: str
-    has_tags: bool = False
-    """True if `TranslatedLine.links` decide about the places of tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +57,14 @@ class Segment:
     """Syntax of its placeholders; the translation must have the same."""
 
     @property
-    def texts(self) -> tuple[DocumentText, ...]:
-        """Text of the segment, then of the attributes in its tags."""
+    def texts(self) -> tuple[str, ...]:
+        """Text of the segment, then of the attributes in its tags.
+
+        `TranslatedLine.links` decide about the places of the tags of a TaggedText.
+        """
+        is_tagged = not all(tag.is_line_end for tag in self.tags)
         return (
-            DocumentText(self.text, not all(tag.is_line_end for tag in self.tags)),
+            TaggedText(self.text) if is_tagged else self.text,
             *(text for attribute in self.attributes for text in attribute.texts),
         )
 
@@ -135,7 +130,7 @@ class Replacement:
     note: str = ""
     """Change that the user should know, for the log."""
 
-    texts: ClassVar[tuple[DocumentText, ...]] = ()
+    texts: ClassVar[tuple[str, ...]] = ()
 
     def render(self, _: Iterator[TranslatedLine]) -> str:
         """Return the text."""
@@ -168,7 +163,7 @@ class Group:
         return Group(start, end, source[start:end], tuple(items), start, **named)
 
     @property
-    def texts(self) -> tuple[DocumentText, ...]:
+    def texts(self) -> tuple[str, ...]:
         """Texts of all changes."""
         return tuple(text for item in self.items for text in item.texts)
 

@@ -299,7 +299,7 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
     for unit in read_elements(Path(options.name), TMX_UNITS, text=source):
         if unit.name not in TMX_UNITS:
             continue
-        filled, empty = find_variants(unit), find_variants(unit, empty=True)
+        filled, empty = find_variants(unit)
         codes |= dict.fromkeys(filled)
         code = find_language(filled, options.source)
         if code is None:

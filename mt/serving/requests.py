@@ -16,6 +16,7 @@ from starlette.types import Message
 
 from mt.config.data import Direction
 from mt.data.filters import identify, in_other_language
+from mt.data.placeholders import TaggedText
 from mt.decoding.preparation import repair_unicode
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
 from mt.documents.segments import Options, TranslatedLine, count_untranslated
@@ -275,9 +276,8 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
         return b"".join(document.translate(items, lines, refuse))
 
-    has_tags = any(text.has_tags for text in texts)
-    lines = tuple(text.text for text in texts)
-    return RequestText(lines, join, has_tags=has_tags, kept=count_untranslated(items))
+    has_tags = any(isinstance(text, TaggedText) for text in texts)
+    return RequestText(tuple(texts), join, has_tags=has_tags, kept=count_untranslated(items))
 
 
 @dataclass(frozen=True, slots=True)

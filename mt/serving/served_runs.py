@@ -39,6 +39,7 @@ class ModelOptions:
     overrides: Sequence[str] = ()
     device: str = "auto"
     terms: tuple[Term, ...] = ()
+    memory: Path | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +71,7 @@ class ServedRun:
         if with_model:
             run.translator = Translator.from_stored(stored, options.device)
             run.translator.use_terms(options.terms)
+            run.translator.use_memory(options.memory)
             # Links need the PyTorch engine beside an export: load it before its files are replaced.
             run.translator.find_links([*run.translator.stream([TRIAL])])
         return run

@@ -27,31 +27,14 @@ Recorded = Callable[..., list[Any]]
 LONG = b"one two three four five six seven eight nine zero " * 48
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"
 NASTY = (
-    b"",
-    b" \t ",
-    "\u3000\u00a0".encode(),
-    LONG,
-    b"nul\0and one",
-    b"carriage return\r",
-    b"two\r\r",
-    b"bare\rreturn",
-    b"lone surrogate \xed\xa0\x80",
-    b"\xff\xfe one",
-    b"cut \xe2\x82",
-    b"overlong \xc0\xaf",
-    b"\xff",
-    "👍🏽 👩‍👩‍👧 🇩🇪".encode(),
-    "שלום \u202eone\u202c مرحبا".encode(),
+    b"", b" \t ", "\u3000\u00a0".encode(), LONG, b"nul\0and one", b"carriage return\r", b"two\r\r",
+    b"bare\rreturn", b"lone surrogate \xed\xa0\x80", b"\xff\xfe one", b"cut \xe2\x82",
+    b"overlong \xc0\xaf", b"\xff", "👍🏽 👩‍👩‍👧 🇩🇪".encode(), "שלום \u202eone\u202c مرحبا".encode(),
     "a\u2028b\u2029c\u0085d\x0be".encode(),
-    "</s> <s> <unk> <pad> ▁ ▁▁one <0x0A> \U000f2581".encode(),
-    b"one ||| two",
-    b"$(touch gone) `touch gone` ; touch gone",
-    b'{"text": "\\u0000"} %s %n {0}',
-    b"-rf --help",
-    b"!" * 1000,
-    "e\u0301".encode() * 500,
-    b"the last",
-)
+    "</s> <s> <unk> <pad> ▁ ▁▁one <0x0A> \U000f2581".encode(), b"one ||| two",
+    b"$(touch gone) `touch gone` ; touch gone", b'{"text": "\\u0000"} %s %n {0}', b"-rf --help",
+    b"!" * 1000, "e\u0301".encode() * 500, b"the last",
+)  # fmt: skip
 READ = [line.removesuffix(b"\r").decode("utf-8", "replace") for line in NASTY]
 
 
@@ -187,30 +170,32 @@ def test_score_prints_each_pair_and_its_tokens_and_the_perplexity(
 def test_options_of_serve_are_passed_on(
     program: Program, recorded: Recorded, tmp_path: Path
 ) -> None:
-    calls = recorded("mt.serving.server.serve_runs")
+    calls, beam = recorded("mt.serving.server.serve_runs"), "decoding.beam=2"
     keys = tmp_path / "keys"
     keys.write_bytes(b"one\r\n\n two \n")
     assert program("serve", "r") == (0, "", "")
-    address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
+    address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", beam]
     limits = ["--max-sentences", "1", "--max-characters", "2"]
     origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
     terms = tmp_path / "terms.tsv"
     terms.write_text("cat\tKatze\n")
     named = ["--quantization", "int8", "--glossary", str(terms), "--keep", "2"]
+    named += ["--memory", "old.tmx"]
     access = ["--api-key-file", str(keys), *origins, *named]
     assert program("serve", "r", *address, *limits, *access) == (0, "", "")
     given = Access((b"one", b"two"), ("https://example.org", "*"))
     defaults = {"limits": Limits(256, 20_000, 1024), "access": Access()}
     others = {"limits": Limits(1, 2, 1024), "access": given}
-    overrides = ["decoding.beam=2", "decoding.quantization=int8"]
-    options = ModelOptions(overrides, "cpu", as_terms({"cat": "Katze"}))
+    overrides, given_terms = [beam, "decoding.quantization=int8"], as_terms({"cat": "Katze"})
+    options = ModelOptions(overrides, "cpu", given_terms, Path("old.tmx"))
     assert calls == [
         (([Path("r")], ("127.0.0.1", 8000), ModelOptions()), {**defaults, "keep": None}),
         (([Path("r")], ("::1", 0), options), {**others, "keep": 2}),
     ]
-    status, _, error = program("serve", "r", "s", "--glossary", str(terms))
-    assert (status, error.count("\n")) == (2, 1)
-    assert "--glossary" in error
+    for option in ("--glossary", "--memory"):
+        status, _, error = program("serve", "r", "s", option, str(terms))
+        assert (status, error.count("\n")) == (2, 1)
+        assert option in error
 
 
 @pytest.mark.parametrize(

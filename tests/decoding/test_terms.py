@@ -13,6 +13,7 @@ import pytest
 from mt.config import DecodingConfig
 from mt.config.data import TERM_TAGS, Direction
 from mt.data.glossary import Glossary, as_terms
+from mt.data.placeholders import TaggedText
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import without_terms
 from mt.decoding.confidence import mean_log_prob
@@ -323,60 +324,68 @@ def test_a_term_of_an_unspaced_script_is_shown_without_a_space() -> None:
     assert Tokenizer(PLAIN, PLAIN, "").term_ids is None
 
 
-@pytest.mark.parametrize("extra", [[], ["--shard", "1/1"]])
-def test_files_are_translated_with_a_glossary(
-    extra: list[str], finished_run: Path, program: Program, tmp_path: Path
-) -> None:
-    text, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
-    text.write_text("one two three four\nzero one\n")
-    terms.write_text("two\tBÜHNE\nnine\tx\n")
-    out, report = tmp_path / "out.txt", tmp_path / "report.tsv"
-    common = [text, "--glossary", terms, "--report", report, "-o", out, *extra]
-    status, _, err = program("translate", finished_run, *common)
-    assert status == 0, err
-    header, first, second = report.read_text().splitlines()
-    assert header.startswith("\ufeffline\tstatus\t")
-    assert "terms: two → BÜHNE: " in first
-    assert "terms" not in second
-    assert ("BÜHNE" in out.read_text()) is ("missed" not in first)
-    if not extra:
-        status, answer, _ = program("translate", finished_run, text, "--json", "--glossary", terms)
-        records = [json.loads(line) for line in answer.splitlines()]
-        [use] = records[0]["terms"]
-        assert (use["source"], use["target"]) == ("two", "BÜHNE")
-        assert records[1]["terms"] == []
-        before = out.read_bytes()
-        terms.write_text("two\n")
-        status, _, err = program("translate", finished_run, *common)
-        assert (status, err.startswith(f"error: {terms}: line 1 ")) == (2, True)
-        assert out.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "where"),
-    [
-        ("in.txt", "one two\nzero\n", "lines 1 to 2"),
-        ("in.jsonl", '{"text": "one two"}\n', "the texts"),
-    ],
-)
-def test_a_glossary_of_which_no_term_is_found_is_named(
-    name: str,
-    content: str,
-    where: str,
+@pytest.mark.parametrize("extra", [[], ["--shard", "1/1"], ["--column", "a"]])
+def test_files_are_translated_with_a_glossary_and_a_memory(
+    extra: list[str],
     finished_run: Path,
     program: Program,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    text, terms = tmp_path / name, tmp_path / "terms.tsv"
+    text, terms, memory = (tmp_path / name for name in ("in.txt", "terms.tsv", "memory.tsv"))
+    out, report = tmp_path / "out.txt", tmp_path / "report.tsv"
+    content = "one two three four\nzero one\n"
+    if "--column" in extra:
+        text = tmp_path / "in.jsonl"
+        content = "".join(f'{{"a": "{line}"}}\n' for line in content.splitlines())
     text.write_text(content)
-    warning = f"{terms}: none of its source terms is in {where}"
-    column = ["--column", "text"] if text.suffix == ".jsonl" else []
-    for rows, is_named in [('"one"\tx\nTerm\ty\n', True), ("one\tx\n", False)]:
-        terms.write_text(rows)
-        caplog.clear()
-        status, _, err = program("translate", finished_run, text, "--glossary", terms, *column)
-        assert (status, warning in caplog.messages) == (0, is_named), err
+    terms.write_text("two\tBÜHNE\nzero\tx\n")
+    memory.write_text("zero one\tA=B\n")
+    common = [text, "--glossary", terms, "--memory", memory, "--report", report, "-o", out, *extra]
+    status, _, err = program("translate", finished_run, *common)
+    assert status == 0, err
+    header, first, second = report.read_text().splitlines()
+    assert header.startswith("\ufeffline\tstatus\t")
+    assert "terms: two → BÜHNE: " in first
+    assert second == "2\tmemory\t\tzero one\tA=B\t\t"
+    assert ("BÜHNE" in out.read_text()) is ("missed" not in first)
+    assert {f"{terms}: terms found (1)", f"{memory}: texts found (1)"} < {*caplog.messages}
+    memory.write_text("nine\tC\n")
+    status, _, err = program("translate", finished_run, *common)
+    if "--shard" in extra:
+        assert (status, "was begun with `memory`" in err) == (2, True)
+        return
+    assert f"{memory}: texts found (0)" in caplog.messages
+    if not extra:
+        _, answer, _ = program("translate", finished_run, text, "--json", "--glossary", terms)
+        [use], [_] = [json.loads(line)["terms"] for line in answer.splitlines()]
+        assert (use["source"], use["target"]) == ("two", "BÜHNE")
+    before = out.read_bytes()
+    terms.write_text("two\n")
+    status, _, err = program("translate", finished_run, *common)
+    assert (status, err.startswith(f"error: {terms}: line 1 ")) == (2, True)
+    assert out.read_bytes() == before
+
+
+def test_texts_of_a_memory_are_not_searched(tmp_path: Path) -> None:
+    translator, memory = build(TABLE), tmp_path / "memory.tsv"
+    engine = translator.engine
+    assert isinstance(engine, Dictionary)
+    memory.write_text("the dog\tA\n")
+    translator.use_memory(memory)
+    glossary = as_glossary({"dog": "Köter"})
+    lines = ["the dog", " the\u00a0 dog ", "The dog", "see a dog", TaggedText("the dog")]
+    searched = [False, False, True, True, True]
+    for line, is_searched in zip(lines, searched, strict=True):
+        engine.sources.clear()
+        [translation] = translator.stream([line], n_best=2, glossary=glossary)
+        assert (translation.status != "memory", bool(engine.sources)) == (is_searched,) * 2
+    translations = [*translator.stream(lines, look_ahead=2)]
+    assert [line.source for line in translations] == lines
+    assert [line.line_number for line in translations] == [1, 2, 3, 4, 5]
+    assert [line.text for line in translations][:2] == ["A", " A "]
+    [forced] = translator.stream(["the dog"], prefixes=["der"])
+    assert forced.status != "memory"
 
 
 def test_share_of_the_terms_that_are_used_is_scored(

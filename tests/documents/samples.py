@@ -19,7 +19,7 @@ def translated(
     options = Options("file", *languages, column, fuzzy)
     document = read_document(content, format, "file")
     items = document.read_items(options)
-    lines = (TranslatedLine(translate(text.text)) for item in items for text in item.texts)
+    lines = (TranslatedLine(translate(text)) for item in items for text in item.texts)
     refuse = [] if refused is None else refused
     return b"".join(document.translate(items, lines, lambda _, reason: refuse.append(reason)))
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from mt.data.glossary import read_terms
 from mt.decoding.load import StoredModel
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
@@ -27,7 +28,12 @@ UPPER = b"<p>FIRST ONE. SECOND <b>ONE</b>.</p>\r\n<img alt='A DOG'><pre>code</pr
 def engine(monkeypatch: pytest.MonkeyPatch) -> UpperCase:
     engine = UpperCase()
     translator = build_translator(engine, longest=30, split_sentences="on", batch_size=1)
-    monkeypatch.setattr("mt.documents.document.load_for_files", lambda *_: translator)
+
+    def load(_: StoredModel, __: str, glossary: Path | None, ___: Path | None) -> Translator:
+        translator.use_terms(read_terms(glossary))
+        return translator
+
+    monkeypatch.setattr("mt.documents.document.load_for_files", load)
     return engine
 
 
@@ -224,7 +230,7 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
         document = read_document(text.encode(), "text", "file")
         items = document.read_items(options)
         texts = [text for item in items for text in item.texts]
-        lines = translator.stream(text.text for text in texts)
+        lines = translator.stream(texts)
         translated = document.translate(items, (TranslatedLine(line.text) for line in lines))
         assert b"".join(translated).decode() == text.upper()
 

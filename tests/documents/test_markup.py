@@ -191,7 +191,7 @@ def only(text: str) -> Callable[[str], str]:
 
 def read_markdown_texts(source: str) -> list[str]:
     items = read_document(source.encode(), "markdown", "x").read_items(Options("x", "en", "de"))
-    return [text.text for item in items for text in item.texts]
+    return [text for item in items for text in item.texts]
 
 
 @pytest.mark.parametrize("markup", KEPT_INLINE)
@@ -388,7 +388,7 @@ def test_markup_of_strings_keeps_its_order_with_any_alignment(parts: list[str]) 
     record = json.dumps({"t": "A dog " + " ran ".join(parts) + " home"}).encode()
     document, random = read_document(record, "jsonl", "file"), Random(5)
     items = document.read_items(Options("file", "en", "de", "t"))
-    texts = [text.text for item in items for text in item.texts]
+    texts = [text for item in items for text in item.texts]
     for _ in range(20):
         lines = []
         for text in texts:
