@@ -28,6 +28,13 @@ MetricCommands = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=COMMAND", help="Metric of another program; repeatable."),
 ]
+TargetLanguage = Annotated[
+    str | None, typer.Option(metavar="CODE", help="With files: their language, such as zh.")
+]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="With files: BLEU tokenizer; default: by language."),
+]
 Allow = Annotated[
     list[str] | None, typer.Option(metavar="REASON", help="Score despite this error; repeatable.")
 ]
@@ -49,13 +56,8 @@ def evaluate(
     sources: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sources; with RUN, the text to translate.")
     ] = None,
-    target_language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="With FILE: its language, such as zh.")
-    ] = None,
-    bleu_tokenizer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With FILE: BLEU tokenizer; default: by language."),
-    ] = None,
+    target_language: TargetLanguage = None,
+    bleu_tokenizer: Tokenizer = None,
     metric: Metrics = None,
     metric_command: MetricCommands = None,
     glossary: GlossaryFile = None,
@@ -95,15 +97,14 @@ def evaluate(
         refuse_given({**scoring, **others}, f"cannot be combined with {task}; {_USAGE}")
     from mt.evaluation import calibration
     from mt.evaluation import evaluate as evaluation
-    from mt.evaluation.scores import MetricCommand
+    from mt.evaluation.scores import parse_metrics
 
     job = evaluation.EvaluationJob(
-        tuple(metric or ()),
+        parse_metrics(metric or (), metric_command or ()),
         bootstrap or 0,
         tuple(allow or ()),
         evaluation.GivenTexts(sources, tuple(references or ())) if is_run and sources else None,
         glossary=glossary,
-        commands=tuple(map(MetricCommand, metric_command or ())),
     )
     result: Any
     if unscored:
@@ -139,16 +140,11 @@ def compare(
         typer.Option(metavar="NAME", help="With runs: split, or sacrebleu:NAME; repeatable."),
     ] = None,
     references: References = None,
-    target_language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="With files: their language, such as zh.")
-    ] = None,
+    target_language: TargetLanguage = None,
     sources: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sources, one sentence per line.")
     ] = None,
-    bleu_tokenizer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With files: BLEU tokenizer; default: by language."),
-    ] = None,
+    bleu_tokenizer: Tokenizer = None,
     metric: Metrics = None,
     metric_command: MetricCommands = None,
     test: Annotated[
@@ -175,7 +171,7 @@ def compare(
     decoding_only(overrides)
     from mt.evaluation.compare import CompareOptions
     from mt.evaluation.compare import compare as compare_systems
-    from mt.evaluation.scores import MetricCommand
+    from mt.evaluation.scores import parse_metrics
 
     options = CompareOptions(
         tuple(split or ()),
@@ -183,8 +179,7 @@ def compare(
         sources,
         target_language,
         bleu_tokenizer,
-        tuple(metric or ()),
-        tuple(map(MetricCommand, metric_command or ())),
+        parse_metrics(metric or (), metric_command or ()),
         tuple(allow or ()),
         test,
         samples,

@@ -335,12 +335,6 @@ class DataConfig(Section):
         """False for an imported run."""
         return not isinstance(self.train, TextSource) or self.train.source != NO_CORPUS
 
-    @property
-    def is_multilingual(self) -> bool:
-        """True if the corpora have more than one target language."""
-        sources = (*self.train_corpora().values(), self.valid, *self.tests.values())
-        return len({self.direction_of(source).target for source in sources}) > 1
-
     def direction_of(self, source: PairSection) -> Direction:
         """Return the languages of a corpus or split: its own, or else those of the data."""
         return Direction(

@@ -16,7 +16,7 @@ from sacrebleu.metrics.chrf import CHRF
 from mt.config import Config
 from mt.config.data import DataConfig
 from mt.config.loading import load_config
-from mt.data.pairs import SentencePair
+from mt.data.pairs import SentencePair, spread
 from mt.data.splits import open_split
 from mt.decoding import confidence
 from mt.decoding.text_files import read_lines
@@ -126,8 +126,8 @@ def _calibrate_on(
     pairs = [pair for pair in read if pair.source.strip() and pair.target.strip()]
     if len(pairs) < _FEWEST_PAIRS:
         raise UserError(f"{name} has {len(pairs)} pairs; a calibration needs {_FEWEST_PAIRS}")
-    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), most, _MOST_PAIRS)).astype(int)
-    calibration = calibrate(translator, [pairs[index] for index in chosen])
+    chosen = spread(pairs, min(most, _MOST_PAIRS))
+    calibration = calibrate(translator, chosen)
     label = label_scores(name, len(chosen), translator.decoding.search_label, total=len(pairs))
     calibration = replace(calibration, label=label)
     write_json(folder / CONFIDENCE_FILE, {"format": CONFIDENCE_FORMAT, **asdict(calibration)})

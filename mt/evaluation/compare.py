@@ -26,7 +26,6 @@ from mt.evaluation.scores import (
     ConfidenceInterval,
     MetricCommand,
     Resampling,
-    check_metrics,
     choose_metrics,
     evaluate,
     has_enough_differences,
@@ -56,8 +55,7 @@ class CompareOptions:
     sources: Path | None = None
     target_language: str | None = None
     tokenizer: str | None = None
-    metrics: tuple[str, ...] = ()
-    commands: tuple[MetricCommand, ...] = ()
+    metrics: tuple[str | MetricCommand, ...] = ()
     allow: tuple[str, ...] = ()
     test: Resampling = "bootstrap"
     samples: int | None = None
@@ -178,7 +176,6 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
         raise UserError(f"name 2 to {most} runs, exported models or files; {one_run}")
     if len(set(map(resolved, paths))) < len(paths):
         raise UserError(f"a system is named twice, and does not compare with itself; {one_run}")
-    check_metrics(options.metrics)
     checks = TextChecks(options.allow)
     folders = [path for path in paths if path.is_dir()]
     for path in paths:
@@ -203,11 +200,8 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
     else:
         splits, test_sets = (None,), [read_files(options, checks)]
     # Files are checked before the first translation.
-    files = {
-        path: read_system(path, test_sets[0], options.allow)
-        for path in paths
-        if path not in folders
-    }
+    given = [path for path in paths if path not in folders]
+    files = {path: read_system(path, test_sets[0], options.allow) for path in given}
     comparisons = []
     for split, test_set in zip(splits, test_sets, strict=True):
         systems = []
@@ -283,9 +277,8 @@ def read_system(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> Sy
     checks, text = TextChecks(allow), ScoredText.of_file(path)
     sources = test_set.sources if test_set.sources.lines else None
     require_same_lengths(text, [*test_set.references, *([sources] if sources else [])])
-    language = test_set.target_language
-    checks.check_tokenizer(language, test_set.tokenizer)
-    checks.check_texts(text, test_set.references, sources, language=language)
+    checks.check_tokenizer(test_set.target_language, test_set.tokenizer)
+    checks.check_texts(text, test_set.references, sources, language=test_set.target_language)
     return System(str(path), text.lines, checks.forced)
 
 
@@ -297,13 +290,12 @@ def compare_systems(
     references = [text.lines for text in test_set.references]
     texts = [system.translations for system in systems]
     form = label_form(references, test_set.target_language)
-    metrics = choose_metrics(test_set.target_language, test_set.tokenizer, options.metrics)
     scores = []
-    for metric in (*metrics, *options.commands):
+    for metric in choose_metrics(test_set.target_language, test_set.tokenizer, options.metrics):
         scored = texts
         if isinstance(metric, MetricCommand):
-            sources, right = test_set.sources.lines, references[0]
-            scored = [metric.score_lines(sources, lines, right) for lines in texts]
+            metric.sources = test_set.sources.lines
+            scored = [metric.score_lines(lines, references[0]) for lines in texts]
         name, signature, results = paired_test(
             metric, scored, references, test=options.test, samples=samples
         )

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from mt import __version__
 from mt.config import Config, DataConfig
-from mt.config.data import TextSource, chosen_direction
+from mt.config.data import TAG_KEYS, TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.corpus_files import LineReader
 from mt.data.glossary import read_terms
@@ -23,17 +23,14 @@ from mt.data.sources import find_test_set
 from mt.data.splits import open_split
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, log_notes
-from mt.errors import DataError, RunError, UserError
+from mt.errors import RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, require_same_lengths
 from mt.evaluation.run_info import choose_split, read_config, render_card, update_card
 from mt.evaluation.scores import (
     Evaluation,
     MetricCommand,
-    check_metrics,
     evaluate,
     label_scores,
-    measure_off_target,
-    score_corpus,
 )
 from mt.files import hash_file, read_json, require_regular_file, resolved, write_json, write_text
 from mt.languages import base_language
@@ -71,7 +68,7 @@ class GivenTexts:
 class EvaluationJob:
     """Options of an evaluation."""
 
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str | MetricCommand, ...] = ()
     resamples: int = 0
     allow: tuple[str, ...] = ()
     """Reasons in `mt.evaluation.checks.REASONS` that do not stop the evaluation."""
@@ -81,8 +78,6 @@ class EvaluationJob:
     """Corpora for an imported run, whose config has none."""
     glossary: Path | None = None
     """File with terms to use; their share in the translations is counted."""
-    commands: tuple[MetricCommand, ...] = ()
-    """Metrics of other programs."""
     reuses: bool = False
     """Take the translations of an earlier evaluation of the same model, texts and settings."""
 
@@ -143,7 +138,6 @@ def evaluate_run(
     Raises RunError if there is no model, DataError if the checks reject the texts.
     """
     keep_freed_memory()
-    check_metrics(job.metrics)
     terms, checks = read_terms(job.glossary), TextChecks(job.allow)
     finished = is_exported(run) or is_finished(run)
     config, split, translator = load_for_split(run, split, overrides, device, job)
@@ -196,14 +190,6 @@ def evaluate_run(
     checks.check_made(hypotheses, references, language=test_set.target_language)
     evaluation = score_set(test_set, texts, job, checks.forced)
     evaluation = replace(evaluation, label=label_scores(name, len(texts), decoding.search_label))
-    if config.data.is_multilingual:
-        try:
-            rate = measure_off_target(
-                texts, references[0].lines, target_language=test_set.target_language
-            )
-            evaluation = replace(evaluation, off_target=rate)
-        except DataError as error:
-            _logger.warning("note: no off-target rate: %s", error)
     if terms:
         uses = [use for line in translations for use in line.terms]
         counts = Counter([*(use.fate for use in uses), *(use.way for use in uses)])
@@ -232,19 +218,17 @@ def score_set(
     test_set: EvaluationSet, lines: Sequence[str], job: EvaluationJob, forced: str
 ) -> Evaluation:
     """Return the scores of translations by all metrics of a job, with the marks of the texts."""
-    references = [text.lines for text in test_set.references]
+    for metric in job.metrics:
+        if isinstance(metric, MetricCommand):
+            metric.sources = test_set.sources.lines
     scores = evaluate(
         lines,
-        references,
+        [text.lines for text in test_set.references],
         target_language=test_set.target_language,
         tokenizer=test_set.tokenizer,
         metrics=job.metrics,
         resamples=job.resamples,
     )
-    for command in job.commands:
-        numbers = command.score_lines(test_set.sources.lines, lines, references[0])
-        score = score_corpus(command, numbers, references, job.resamples)
-        scores = replace(scores, further=(*scores.further, score))
     for key, value in {**test_set.marks, "forced": forced}.items():
         scores = scores.marked(key, value)
     return scores
@@ -299,27 +283,26 @@ def find_split(
     config. The tags of `decoding` choose its direction in a multilingual run.
     """
     config = read_config(run, job.data)
-    named = (split or "").startswith(SACREBLEU)
-    if job.texts or named:
+    split = split or ""
+    test_set = split.removeprefix(SACREBLEU)
+    if job.texts or test_set != split:
         chosen = load_config(run / CONFIG_FILE, overrides=overrides)
         require_tag(chosen.tags_to_choose(), overrides, name=run)
-        tag, target_tag = chosen.decoding.tag, chosen.decoding.target_tag
-        direction = chosen_direction(config.data, tag, target_tag)
-        places: dict[str, str | None]
+        keys: dict[str, Any] = {key: getattr(chosen.decoding, key) for key in TAG_KEYS}
+        direction = chosen_direction(config.data, **keys)
+        keys |= {f"{side}_language": code for side, code in direction._asdict().items()}
         if job.texts:
             split = name_texts(run, split, job.texts)
-            places = {"source": str(job.texts.sources), "target": str(job.texts.references[0])}
+            keys |= {"source": str(job.texts.sources), "target": str(job.texts.references[0])}
         else:
-            places = {"sacrebleu": (split or "").removeprefix(SACREBLEU)}
-            find_test_set(places["sacrebleu"] or "", direction)
-            split = re.sub(r"[^\w-]+", "-", f"{split}-{direction.source}-{direction.target}")
+            find_test_set(test_set, direction)
+            keys["sacrebleu"] = test_set
+            split = re.sub(r"[^\w-]+", "-", "-".join([split, *direction]))
         if split in config.data.split_names():
             raise UserError(f"split `{split}` is already in the config of the run; {_ANOTHER_NAME}")
-        languages = {"source_language": direction.source, "target_language": direction.target}
-        places |= {**languages, "tag": tag, "target_tag": target_tag}
-        tests = {**config.data.tests, split: TextSource.model_validate(places)}
+        tests = {**config.data.tests, split: TextSource(**keys)}
         config = config.changed(data=config.data.changed(tests=tests))
-    return config, choose_split(config.data, split)
+    return config, choose_split(config.data, split or None)
 
 
 def load_for_split(
@@ -374,7 +357,6 @@ def evaluate_files(
 
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
-    check_metrics(job.metrics)
     checks = TextChecks(job.allow)
     check_named_once(references)
     tokenizer = checks.check_tokenizer(target_language, tokenizer)

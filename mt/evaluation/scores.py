@@ -29,7 +29,6 @@ from sacrebleu.tokenizers import tokenizer_spm
 from sentencepiece import SentencePieceProcessor
 
 from mt.data.corpus_files import download
-from mt.data.filters import can_be_judged, in_other_language, model_version
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.forms import is_tokenized
 from mt.files import replace_file
@@ -168,8 +167,6 @@ class Evaluation:
     """Texts and search, as `label_scores` returns them."""
     inputs: tuple[dict[str, str], ...] = ()
     """Role, path and SHA-256 of each scored file, and of the records of the model."""
-    off_target: dict[str, Any] | None = None
-    """Result of `measure_off_target`."""
     further: tuple[Score, ...] = ()
     terms: Counter[str] | None = None
     """Number of terms of a glossary: `used`, of these `placed`, and `missed`."""
@@ -186,12 +183,6 @@ class Evaluation:
         if self.bleu.lengths:
             ratio, penalty = self.bleu.lengths
             lines.append(f"length ratio {ratio:.3f}, brevity penalty {penalty:.3f}")
-        if self.off_target:
-            language, made, right, identifier = self.off_target.values()
-            lines.append(
-                f"off target: {made[0]:,} of {made[1]:,} translations are not in {language}, and "
-                f"{right[0]:,} of {right[1]:,} references ({identifier})"
-            )
         if self.terms is not None:
             used, placed = self.terms["used"], self.terms["placed"]
             total = used + self.terms["missed"]
@@ -219,8 +210,6 @@ class Evaluation:
         }
         if commands:
             record["commands"] = [{"name": score.name, **score.as_record()} for score in commands]
-        if self.off_target:
-            record["off_target"] = self.off_target
         if self.terms is not None:
             record["terms"] = {key: self.terms[key] for key in ("used", "placed", "missed")}
         return record
@@ -245,14 +234,14 @@ def evaluate(
     *,
     target_language: str,
     tokenizer: str = "auto",
-    metrics: Sequence[str] = (),
+    metrics: Sequence["str | MetricCommand"] = (),
     resamples: int = 0,
 ) -> Evaluation:
     """Score `hypotheses` by corpus BLEU (Papineni et al. 2002) and chrF2 (Popović 2015).
 
     `references` has one list per reference set, each as long as `hypotheses`. `tokenizer` is
-    BLEU's, see `choose_tokenizer`. `metrics` are additional names in `METRICS`. From 2 `resamples`
-    up, each score has an interval of bootstrap samples, drawn with sacreBLEU's seed.
+    BLEU's, see `choose_tokenizer`. `metrics` are further ones. From 2 `resamples` up, each score
+    has an interval of bootstrap samples, drawn with sacreBLEU's seed.
 
     Raises DataError if lengths differ or there is no sentence, UserError for an unknown tokenizer
     or metric.
@@ -263,44 +252,43 @@ def evaluate(
             raise DataError(f"{message} lines")
     if not hypotheses or not references:
         raise DataError("there is no sentence to score")
-    bleu, chrf, *rest = (
-        score_corpus(metric, hypotheses, references, resamples)
-        for metric in choose_metrics(target_language, tokenizer, metrics)
-    )
+    scores = []
+    for metric in choose_metrics(target_language, tokenizer, metrics):
+        lines, interval = hypotheses, None
+        if isinstance(metric, MetricCommand):
+            lines = metric.score_lines(hypotheses, references[0])
+        result = metric.corpus_score(lines, references)
+        is_bleu = isinstance(result, BLEUScore)
+        lengths = (result.ratio, result.bp) if is_bleu else None
+        matches = result.counts[-1] if is_bleu else None
+        signature = str(metric.get_signature())
+        if resamples > 1:
+            _, signature, (drawn,) = paired_test(metric, [lines], references, samples=resamples)
+            interval = ConfidenceInterval.of(drawn)
+        score = float(result.score)
+        scores.append(Score(result.name, score, signature, interval, lengths, matches))
+    bleu, chrf, *rest = scores
     evaluation = Evaluation(bleu, chrf, len(hypotheses), target_language, further=tuple(rest))
     return evaluation.marked("text", label_form(references, target_language))
 
 
-def score_corpus(
-    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], resamples: int
-) -> Score:
-    """Return the score of a metric, from 2 `resamples` up with an interval."""
-    result, interval = metric.corpus_score(hypotheses, references), None
-    is_bleu = isinstance(result, BLEUScore)
-    lengths = (result.ratio, result.bp) if is_bleu else None
-    matches = result.counts[-1] if is_bleu else None
-    signature = str(metric.get_signature())
-    if resamples > 1:
-        _, signature, (drawn,) = paired_test(metric, [hypotheses], references, samples=resamples)
-        interval = ConfidenceInterval.of(drawn)
-    return Score(result.name, float(result.score), signature, interval, lengths, matches)
-
-
 def choose_metrics(
-    target_language: str, tokenizer: str = "auto", names: Sequence[str] = ()
+    target_language: str, tokenizer: str = "auto", further: Sequence["str | MetricCommand"] = ()
 ) -> list[Metric]:
-    """Return sacreBLEU's metrics: BLEU, chrF2, and the names in `METRICS`."""
-    further = [METRICS[name](target_language) for name in check_metrics(names)]
-    return [_bleu(choose_tokenizer(target_language, tokenizer)), CHRF(), *further]
+    """Return BLEU, chrF2, and further metrics, which are names in `METRICS` or programs."""
+    metrics = [METRICS[m](target_language) if isinstance(m, str) else m for m in further]
+    return [_bleu(choose_tokenizer(target_language, tokenizer)), CHRF(), *metrics]
 
 
-def check_metrics(names: Sequence[str]) -> Sequence[str]:
-    """Return names in `METRICS` without repetition; raise UserError for any other name."""
+def parse_metrics(
+    names: Sequence[str], commands: Sequence[str] = ()
+) -> tuple["str | MetricCommand", ...]:
+    """Return the metrics of `--metric` and `--metric-command`; raise UserError for a bad one."""
     for name in names:
         if name not in METRICS:
             near = did_you_mean(name, METRICS) or f"; known: {listed(METRICS)}"
             raise UserError(f"metric `{name}` is unknown{near}; BLEU and chrF are always computed")
-    return tuple(dict.fromkeys(names))
+    return (*dict.fromkeys(names), *map(MetricCommand, commands))
 
 
 def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
@@ -474,6 +462,7 @@ class MetricCommand(Metric):
     """Mean of the numbers that a program prints, one for each line.
 
     sacreBLEU resamples it like its metrics; the numbers, as text, take the place of translations.
+    `sources` are those of the texts to score; set them before.
     """
 
     def __init__(self, option: str) -> None:
@@ -485,6 +474,7 @@ class MetricCommand(Metric):
         super().__init__()  # type: ignore[no-untyped-call]
         self.name, _, self.command = option.partition("=")
         self.sides = {*_PLACEHOLDER.findall(self.command)}
+        self.sources: Sequence[str] = ()
         try:
             self.words = shlex.split(self.command)
             if not self.name or not {"translations"} <= self.sides <= _SIDES:
@@ -499,16 +489,18 @@ class MetricCommand(Metric):
         except ValueError as error:
             raise UserError(f"--metric-command {self.name}: {error}") from None
 
-    def score_lines(
-        self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
-    ) -> list[str]:
+    def score_lines(self, translations: Sequence[str], references: Sequence[str]) -> list[str]:
         """Run the program, and return the last word of each line of its output, or its JSON list.
 
         If one more number is the mean of all others, as COMET prints it, it is left out. Raises
         UserError if the program fails, and if it does not print a number for each translation.
         """
-        texts = {"sources": sources, "translations": translations, "references": references}
-        if not sources and "sources" in self.sides:
+        texts = {
+            "sources": self.sources,
+            "translations": translations,
+            "references": references,
+        }
+        if not self.sources and "sources" in self.sides:
             raise UserError(f"--metric-command {self.name}: the command needs --sources")
         with TemporaryDirectory() as folder:
             for side, lines in texts.items():
@@ -557,25 +549,3 @@ class MetricCommand(Metric):
 
     def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> MetricScore:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
-
-
-def measure_off_target(
-    translations: Sequence[str], references: Sequence[str], *, target_language: str
-) -> dict[str, Any]:
-    """Count texts in another language than the target's (Zhang et al. 2020, section 3.2).
-
-    Returns the counts of texts in another language and of judged texts: short texts, and languages
-    that the identifier does not support, are not judged. The share of the references is its error.
-    Raises DataError if py3langid is not installed.
-    """
-
-    def count(texts: Sequence[str]) -> tuple[int, int]:
-        judged = [text for text in texts if can_be_judged(text, target_language)]
-        return sum(in_other_language(text, target_language) for text in judged), len(judged)
-
-    return {
-        "language": target_language,
-        "translations": count(translations),
-        "references": count(references),
-        "identifier": f"py3langid {model_version()}",
-    }

@@ -18,7 +18,6 @@ from textwrap import wrap
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import ValidationError
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, Source, TrainingConfig
@@ -56,7 +55,7 @@ from mt.model.device import select_device
 from mt.recipes.detection import DetectedCorpus, detect_corpora, detect_data
 from mt.runs import CONFIG_FILE, check_finished
 from mt.training import automatic
-from mt.training.automatic import Forecast, estimate_parameters, measure_corpora
+from mt.training.automatic import estimate_parameters, measure_corpora
 from mt.training.distributed import World
 from mt.training.resolve import Setting, Settings, choose_settings, expect_updates, with_settings
 from mt.training.resources import measure_speed
@@ -83,6 +82,8 @@ _OLD_SHARE = 2.0
 """Characters of old text for each new one."""
 _OLD_PAIRS = 20_000
 """Old pairs to write where there are fewer new ones."""
+_LEAST_UNSEEN = 0.05
+"""Share of the new pairs that a run must not have seen in its corpora or test splits."""
 _TRANSLATED = 2000
 """New sources that a run translates if its corpora are missing."""
 _MOST_HELD_OUT = 500
@@ -210,7 +211,20 @@ def _format_new_model(
             reason = "source words are cut in other ways in each epoch, so that typos cost less"
             settings["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
         config = config.changed(data=config.data.changed(augmentation=augmentation))
-    _log_cost(sized, forecast, updates, passes, device)
+    shape = sized.model
+    layers = f"{shape.encoder_layers} + {shape.decoder_layers} layers"
+    millions = estimate_parameters(shape, sized.tokenizer.vocabulary_size) / 1e6
+    _logger.info("model: %s of width %d, %.1f million parameters", layers, shape.d_model, millions)
+    minutes = max(1, round(forecast.seconds / 60))
+    time = f"{minutes} minutes" if minutes < 90 else f"{forecast.seconds / 3600:.1f} hours"
+    expected = f"until validation BLEU stops improving, in about {time}, or earlier or later"
+    _logger.info(
+        "training on %s: %s; about %s updates, %s passes over the corpus",
+        device.type,
+        training.budget or expected,
+        f"{updates:,.0f}",
+        f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
+    )
     automatic.warn_of_weakness(scan.distinct, passes)
     return _format_config(config, settings, comments, offers_terms=passes >= AUGMENTED_PASSES)
 
@@ -228,11 +242,6 @@ class _Scan:
     """Pairs with a text that is also in a training corpus, and all pairs, of each given split."""
     blocks: Mapping[str, Sequence[LineBlock]]
     """Sample of each corpus, by key: consecutive pairs, evenly spread."""
-
-    @property
-    def held_out_pairs(self) -> int:
-        """Pairs of a split to hold out: 1 %, 1,000 to 2,000, at most 2.5 %."""
-        return min(max(self.distinct // 100, 1000), 2000, self.distinct // 40)
 
     @property
     def is_sampled(self) -> bool:
@@ -286,9 +295,12 @@ def _scan(data: DataConfig) -> _Scan:
 def _hold_out(data: DataConfig, scan: _Scan, *, adapts: bool) -> DataConfig:
     """Return the data with held-out splits in place of those that are not given.
 
-    Raises DataError if there are too few pairs, for a new model or for one that `adapts`.
+    A split has 1 % of the pairs, 1,000 to 2,000, at most 2.5 %; for a model that `adapts`, 10 %.
+    Raises DataError if there are too few pairs.
     """
-    count = min(scan.distinct // 10, _MOST_HELD_OUT) if adapts else scan.held_out_pairs
+    count = min(max(scan.distinct // 100, 1000), 2000, scan.distinct // 40)
+    if adapts:
+        count = min(scan.distinct // 10, _MOST_HELD_OUT)
     split = HeldOutSource(held_out=max(count, 1))
     changed: dict[str, Any] = {}
     if isinstance(data.valid, HeldOutSource):
@@ -412,25 +424,36 @@ def _adapt(
         **{key: getattr(start.data, key) for key in ("max_tokens", "terms", "augmentation")},
     )
     texts = {name: (split, [*split.pairs()]) for name, split in open_splits(data).items()}
+    given = (pair for corpus in open_training_corpora(data) for pair in corpus.pairs())
+    unseen = {*islice(given, MAX_CHECKED)}
+    count = len(unseen)
+
+    def free_name(name: str) -> str:
+        return free_name(f"old-{name}") if name in {*texts, *train} else name
+
     for name in start.data.tests or ("valid",):
-        guard = f"old-{name}"
-        while guard in texts:
-            guard = f"old-{guard}"
         try:
             split = open_split(start.data, name)
-            texts[guard] = split, [*split.pairs()]
+            guard = [*split.pairs()]
         except UserError as error:
             _logger.warning("warning: `%s` of %s is left out: %s", name, run, error)
-    splits, total, old = [*texts], 0.0, _sample_old_pairs(run, start, scan.distinct)
+            continue
+        texts[free_name(f"old-{name}")] = split, guard
+        held_out = {hashed for pair in guard for hashed in hash_pair(pair)}
+        unseen = {pair for pair in unseen if held_out.isdisjoint(hash_pair(pair))}
+    splits, total, old = [*texts], 0.0, _sample_old_pairs(run, start, scan.distinct, unseen)
+    if len(unseen) <= _LEAST_UNSEEN * count:
+        raise DataError(
+            f"{', '.join(scan.descriptions.values())}: {count - len(unseen):,} of {count:,} pairs "
+            f"are in the training corpora or the test splits of {run}; give it new pairs"
+        )
     keys = {"init_from": run, "budget": training.budget or budget}
     if old:
         keys["learning_rate"] = automatic.choose_learning_rate(start.model.d_model, share)
     for corpus, pairs in old or _translate_new_sources(run, start, data):
         total += corpus.weight * sum(len(pair.source) + len(pair.target) for pair in pairs)
         name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
-        while name in {*texts, *train}:
-            name = f"old-{name}"
-        texts[name] = corpus, pairs
+        texts[free_name(name)] = corpus, pairs
     drawn = _OLD_SHARE * weight * sum(scan.corpora.characters) / max(total, 1.0)
     sections = dict[str, TextSource]()
     with open_aside(folder) as temporary:
@@ -456,8 +479,13 @@ def _adapt(
 OldPairs = list[tuple[OpenedCorpus, list[SentencePair]]]
 
 
-def _sample_old_pairs(run: Path, start: Config, new_pairs: int) -> OldPairs:
-    """Return an even sample of the corpora of a run, as its training cleans them; [] without."""
+def _sample_old_pairs(
+    run: Path, start: Config, new_pairs: int, unseen: set[SentencePair]
+) -> OldPairs:
+    """Return an even sample of the corpora of a run, as its training cleans them; [] without.
+
+    Removes all pairs of the corpora from those `unseen`.
+    """
     old, sample = OldPairs(), EvenSample[tuple[str, SentencePair]](max(2 * new_pairs, _OLD_PAIRS))
     try:
         corpora = open_training_corpora(start.data)
@@ -465,6 +493,7 @@ def _sample_old_pairs(run: Path, start: Config, new_pairs: int) -> OldPairs:
             keyed = ((corpus.key, pair) for pair in corpus.pairs())
             while block := list(islice(keyed, _BLOCK_PAIRS)):
                 sample.add(block)
+                unseen.difference_update(pair for _, pair in block)
     except UserError as error:
         _logger.warning("warning: %s cannot show its old pairs: %s", run, error)
         return []
@@ -483,25 +512,6 @@ def _translate_new_sources(run: Path, start: Config, data: DataConfig) -> OldPai
     overrides = [*start.tag_overrides("valid"), "decoding.search=greedy"]
     lines = Translator.load(run, overrides=overrides).translate(sources)
     return [(replace(new, key="train", weight=1.0), [*map(SentencePair, sources, lines)])]
-
-
-def _log_cost(
-    config: Config, forecast: Forecast, updates: float, passes: float, device: torch.device
-) -> None:
-    model = config.model
-    layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
-    millions = estimate_parameters(model, config.tokenizer.vocabulary_size) / 1e6
-    _logger.info("model: %s of width %d, %.1f million parameters", layers, model.d_model, millions)
-    minutes = max(1, round(forecast.seconds / 60))
-    time = f"{minutes} minutes" if minutes < 90 else f"{forecast.seconds / 3600:.1f} hours"
-    expected = f"until validation BLEU stops improving, in about {time}, or earlier or later"
-    _logger.info(
-        "training on %s: %s; about %s updates, %s passes over the corpus",
-        device.type,
-        config.training.budget or expected,
-        f"{updates:,.0f}",
-        f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
-    )
 
 
 def _format_config(

@@ -94,7 +94,7 @@ def test_numbers_of_a_program_are_higher_or_lower() -> None:
     program = "import sys; print([len(line.split()[0]) for line in open(sys.argv[1])])"
     command = MetricCommand(f"first=python -c '{program}' {{translations}}")
     for systems, outcome in (([WRONG, RIGHT], "lower"), ([RIGHT, WRONG], "higher")):
-        row = scores(systems, samples=200, commands=(command,))[-1]
+        row = scores(systems, samples=200, metrics=(command,))[-1]
         means = [np.mean([len(t.split()[0]) for t in system.translations]) for system in systems]
         assert [score.value for score in row] == pytest.approx(means)
         assert (row[1].metric, row[1].outcome) == ("first", outcome)

@@ -2,8 +2,9 @@ import gzip
 import re
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,8 @@ from mt.evaluation.scores import (
     evaluate,
     is_better_than_chance,
     label_form,
-    measure_off_target,
     missing_model_reason,
-    score_corpus,
+    parse_metrics,
     why_unable_to_rank,
 )
 from tests.factories import foreign_vocabulary
@@ -73,7 +73,7 @@ def test_scores_equal_sacrebleu(
 def test_further_metrics_equal_sacrebleu(
     language: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], normalized: bool
 ) -> None:
-    names = ["ter", "chrf++", "ter"]
+    names = parse_metrics(["ter", "chrf++", "ter"])
     result = evaluate(hypotheses, references, target_language=language, metrics=names)
     ter, chrf = result.further
     ter_of_sacrebleu = sacrebleu.corpus_ter(
@@ -85,7 +85,7 @@ def test_further_metrics_equal_sacrebleu(
     assert (chrf.name, chrf.value) == ("chrF2++", expected)
     assert f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:2" in chrf.signature
     with pytest.raises(UserError, match="`chrf\\+\\+`"):
-        evaluate(hypotheses, references, target_language=language, metrics=["chrf+"])
+        parse_metrics(["chrf+"])
 
 
 def test_intervals_equal_sacrebleu() -> None:
@@ -116,18 +116,17 @@ def numbers(text: str) -> str:
 @pytest.mark.parametrize("output", ["[0.25, 1.5, -2]", "a 0.25\n1.5\n-2e0\nx score: -0.0833"])
 def test_a_program_prints_the_score_of_each_line(output: str) -> None:
     command = MetricCommand(f"mine={numbers(output)}")
-    lines = command.score_lines((), ENGLISH, ENGLISH_A)
-    values = list(map(float, lines))
+    values = list(map(float, command.score_lines(ENGLISH, ENGLISH_A)))
     assert values == [0.25, 1.5, -2]
-    score = score_corpus(command, lines, [ENGLISH_A], 500)
+    options: dict[str, Any] = {"target_language": "en", "metrics": [command]}
+    evaluation = evaluate(ENGLISH, [ENGLISH_A], resamples=500, **options)
+    (score,) = evaluation.further
     drawn = np.random.default_rng(12345).choice(3, (500, 3))  # as sacreBLEU
     means = np.sort(np.array(values)[drawn].mean(1))
     assert score.interval is not None
     assert (score.value, score.interval.mean) == pytest.approx((-1 / 12, means.mean()))
     assert score.interval.half_width == pytest.approx((means[-13] - means[12]) / 2)
     assert score.signature == f"nrefs:0|bs:500|seed:12345|command:{command.command}"
-    evaluation = evaluate(ENGLISH, [ENGLISH_A], target_language="en", resamples=100)
-    evaluation = replace(evaluation, further=(score,))
     assert evaluation.as_record()["commands"] == [{"name": "mine", **score.as_record()}]
     assert "-0.0833" in evaluation.as_text()
 
@@ -151,7 +150,7 @@ def test_a_program_prints_the_score_of_each_line(output: str) -> None:
 )
 def test_a_bad_program_is_one_line(option: str, reason: str) -> None:
     with pytest.raises(UserError, match=rf"^--metric-command \w*: [^\n]*{reason}[^\n]*$"):
-        MetricCommand(option).score_lines((), ENGLISH, ENGLISH_A)
+        MetricCommand(option).score_lines(ENGLISH, ENGLISH_A)
 
 
 def test_form_of_the_references_is_in_every_signature() -> None:
@@ -331,25 +330,3 @@ def test_bad_language_or_tokenizer_is_one_line(language: str, tokenizer: str, me
 def test_sets_of_other_sizes_are_errors(hypotheses: list[str], references: list[list[str]]) -> None:
     with pytest.raises(DataError):
         evaluate(hypotheses, references, target_language="en")
-
-
-WEATHER_DE = "das Wetter war sehr schön und wir gingen in den Wald"
-WEATHER_EN = "the weather was very fine and we went into the woods"
-
-
-def test_long_texts_in_other_languages_are_counted() -> None:
-    pytest.importorskip("py3langid")
-    result = measure_off_target(
-        [WEATHER_DE, WEATHER_EN, "the", "", WEATHER_EN],
-        [WEATHER_DE, WEATHER_DE, "das", "", WEATHER_EN],
-        target_language="de-AT",
-    )
-    assert (result["translations"], result["references"]) == ((2, 3), (1, 3))
-    scores = evaluate([WEATHER_EN], [[WEATHER_DE]], target_language="de-AT")
-    line = "off target: 2 of 3 translations are not in de-AT, and 1 of 3 references (py3langid"
-    assert replace(scores, off_target=result).as_text().splitlines()[-1].startswith(line)
-
-    # Short texts and unknown languages are not judged.
-    for language, text in (("de", "kurz"), ("xyz", WEATHER_EN)):
-        result = measure_off_target([text], [text], target_language=language)
-        assert (result["translations"], result["references"]) == ((0, 0), (0, 0))

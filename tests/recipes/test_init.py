@@ -317,6 +317,10 @@ def test_adaptation_mixes_new_and_old_pairs_and_ends_with_a_comparison(
     assert [row[:20] for row in rows[:4:2]] == ["test, 20 pairs, gree", "old-test, 6 pairs, g"]
 
     text = (run / "config.yaml").read_text()
+    for split in ("train.", "test."):  # of the run are the new pairs
+        (run / "config.yaml").write_text(text.replace(f"{tiny_corpus}/{split}", "new."))
+        arguments = "new.en", "new.de", "--from", run, "--output", "b.yaml"
+        assert "200 of 200 pairs are in" in refused("init", *arguments)
     (run / "config.yaml").write_text(text.replace("train.", "gone."))
     assert "new.yaml: exists" in refused("init", "new.en", "new.de", "--from", run)
     assert program("init", "new.en", "new.de", "--from", run, "--output", "b.yaml")[0] == 0
