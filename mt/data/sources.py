@@ -524,9 +524,3 @@ def _flatten(table: Any) -> Any:
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()  # the columns of a struct get dotted names
     return table
-
-
-def list_fields(corpus: PairSource) -> list[str]:
-    """Return the fields of a corpus with named fields, nested ones with dots."""
-    assert isinstance(corpus, JsonlPairs | DatasetPairs)
-    return corpus.list_fields()

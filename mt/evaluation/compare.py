@@ -125,8 +125,7 @@ class Comparison:
             f"{letter}  {make_printable(name)}{'  (baseline)' if letter == 'A' else ''}"
             for letter, name in zip(letters, self.systems, strict=True)
         ]
-        plural = "" if self.sentences == 1 else "s"
-        systems.append(f"on {make_printable(self.test_set)}: {self.sentences} sentence{plural}")
+        systems.append(f"on {make_printable(self.test_set)}: {self.sentences} sentences")
 
         rows = [["metric", "", "score", "95 % interval", "difference", "p", "against A"]]
         signatures: dict[str, None] = {}
@@ -210,29 +209,21 @@ def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -
                 systems.append(files[path])
                 continue
             for overrides in ((), options.overrides)[: 1 + is_one_run]:
-                systems.append(translate(path, split, overrides, options.device, job))
+                scored = evaluate_run(
+                    path, split=split, overrides=overrides, device=options.device, job=job
+                )
+                lines = tuple(LineReader(Path(scored.inputs[0]["path"])))
+                forced = scored.bleu.signature.partition("|forced:")[2].partition("|")[0]
+                search = scored.label.partition(" pairs, ")[2]
+                systems.append(System(", ".join([str(path), search, *overrides]), lines, forced))
         comparisons.append(compare_systems(test_set, systems, options))
     return comparisons
-
-
-def translate(
-    run: Path, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
-) -> System:
-    """Return the translations of a run, which `evaluate_run` keeps, with these settings."""
-    scored = evaluate_run(run, split=split, overrides=overrides, device=device, job=job)
-    lines = tuple(LineReader(Path(scored.inputs[0]["path"])))
-    forced = scored.bleu.signature.partition("|forced:")[2].partition("|")[0]
-    search = scored.label.partition(" pairs, ")[2]
-    return System(", ".join([str(run), search, *overrides]), lines, forced)
 
 
 def read_common_set(
     folders: Sequence[Path], split: str | None, checks: TextChecks, job: EvaluationJob
 ) -> EvaluationSet:
-    """Return the split of the first run; raise UserError, naming a difference from the others.
-
-    The same texts may have another name in another run.
-    """
+    """Return the split of the first run; raise UserError, naming a difference from the others."""
     sets: list[EvaluationSet] = []
     for folder in folders:
         config, name = find_split(folder, split, (), job)

@@ -192,24 +192,16 @@ class Evaluation:
         return "\n".join(filter(None, lines))
 
     def as_record(self) -> dict[str, Any]:
-        """Return the scores as plain data; the key of chrF2 is `chrf`.
-
-        Those of other programs are in a list, `commands`.
-        """
-        commands = [score for score in self.scores() if COMMAND in score.signature]
-        record: dict[str, Any] = {
-            "label": self.label,
-            **{
-                score.name.lower().replace("chrf2", "chrf"): score.as_record()
-                for score in self.scores()
-                if score not in commands
-            },
-            "sentences": self.sentences,
-            "target_language": self.target_language,
-            "inputs": list(self.inputs),
-        }
-        if commands:
-            record["commands"] = [{"name": score.name, **score.as_record()} for score in commands]
+        """Return the scores as plain data; the key of chrF2 is `chrf`."""
+        record: dict[str, Any] = {"label": self.label}
+        for score in self.scores():
+            if COMMAND in score.signature:
+                commands = record.setdefault("commands", [])
+                commands.append({"name": score.name, **score.as_record()})
+            else:
+                record[score.name.lower().replace("chrf2", "chrf")] = score.as_record()
+        record |= {"sentences": self.sentences, "target_language": self.target_language}
+        record["inputs"] = list(self.inputs)
         if self.terms is not None:
             record["terms"] = {key: self.terms[key] for key in ("used", "placed", "missed")}
         return record

@@ -28,7 +28,7 @@ from mt.data.corpus_files import COMPRESSED, LineReader, require_unpacked
 from mt.data.exchange_formats import READERS
 from mt.data.filters import is_blank, is_metadata, language_of
 from mt.data.pairs import PairSource, SentencePair
-from mt.data.sources import TsvPairs, column_role, list_fields, open_source
+from mt.data.sources import DatasetPairs, JsonlPairs, TsvPairs, column_role, open_source
 from mt.doctor.check import are_swapped
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expand_home
@@ -380,7 +380,7 @@ def _find_language_fields(section: Source) -> dict[str, str]:
     They are `translation.en` and the like, or else `en`. A field of numbers or ids is no language,
     nor is `id` beside two others.
     """
-    names = list_fields(_open(section))
+    names = _list_fields(section)
     nested = {name.removeprefix("translation."): name for name in names if "translation." in name}
     known = {code: name for code, name in nested.items() if _CODE.fullmatch(code)}
     for code in () if known else filter(_is_code, names):
@@ -399,7 +399,7 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
     section = corpus.section
     if not isinstance(section, RecordSource):
         return section
-    fields, names = _find_language_fields(section), list_fields(_open(section))
+    fields, names = _find_language_fields(section), _list_fields(section)
     roles = {column_role(name): name for name in reversed(names)}
     if fields.keys().isdisjoint(languages) and {"source", "target"} <= roles.keys():
         return section.changed(columns=(roles["source"], roles["target"]))
@@ -410,6 +410,12 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
                 f"are {listed(names)}"
             )
     return section.changed(columns=(fields[languages[0]], fields[languages[1]]))
+
+
+def _list_fields(section: Source) -> list[str]:
+    opened = _open(section)
+    assert isinstance(opened, JsonlPairs | DatasetPairs)
+    return opened.list_fields()
 
 
 def _open(section: Source) -> PairSource:

@@ -129,10 +129,7 @@ def reproduce(config: Config, run: Path) -> Verdict:
 
 
 def judge_results(results: Sequence[SplitResult]) -> Verdict:
-    """Return the verdict on a finished run: its scores, the bands and published scores.
-
-    Published scores do not affect whether it passes.
-    """
+    """Return the verdict on a finished run, on which published scores have no influence."""
     head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2")
     table = align_columns([head, *(result.cells() for result in results)], right=[2, 4, 5])
     splits: dict[tuple[str, str], list[str]] = {}
@@ -170,24 +167,20 @@ def compare_with_published(published: Published, measured: Score) -> str:
     the place of the difference.
     """
     outcome = f"{round(measured.value - published.score, 2):+z.2f}"
-    if difference := _protocol_difference(published.protocol, measured.signature):
-        outcome = f"not comparable: {difference}"
+    stated, here = (
+        dict(part.split(":", 1) for part in text.split("|") if part)
+        for text in (published.protocol, f"text:plain|{measured.signature}")
+    )
+    if forced := here.get("forced"):
+        outcome = f"not comparable: the score here is forced (`{forced}`)"
+    for name in ("text", "tok", "case", "nrefs"):  # the last one is shown
+        if name not in stated:
+            outcome = f"not comparable: its source does not state `{name}`"
+        # The signature of MeCab's tokenizers has a version at the end.
+        elif not f"{here[name]}-".startswith(f"{stated[name]}-"):
+            values = f"`{stated[name]}` there and `{here[name]}` here"
+            outcome = f"not comparable: `{name}` is {values}"
     return (
         f"{published.system} {published.score:.2f}, here {measured.value:.2f} "
         f"({outcome}) [{published.source}]"
     )
-
-
-def _protocol_difference(protocol: str, signature: str) -> str | None:
-    """Return the first setting of a signature that a protocol does not state or has differently."""
-    stated = dict(part.split(":", 1) for part in protocol.split("|") if part)
-    measured = {"text": "plain", **dict(part.split(":", 1) for part in signature.split("|"))}
-    for name in ("nrefs", "case", "tok", "text"):
-        if name not in stated:
-            return f"its source does not state `{name}`"
-        # The signature of MeCab's tokenizers has a version at the end.
-        if not f"{measured[name]}-".startswith(f"{stated[name]}-"):
-            return f"`{name}` is `{stated[name]}` there and `{measured[name]}` here"
-    if forced := measured.get("forced"):
-        return f"the score here is forced (`{forced}`)"
-    return None

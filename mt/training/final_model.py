@@ -246,21 +246,6 @@ class _Described:
         """Return the description of prepared data."""
         return cls(data.tokenizer, data.store.longest_source, data.line_shape, data.pair_counts)
 
-    @classmethod
-    def read(cls, folder: RunFolder, max_tokens: int) -> "_Described":
-        """Return the data of a run; before its end, the length is the limit of its data."""
-        record, pairs = ModelRecord.read(folder.path), dict[str, int]()
-        if is_finished(folder.path):
-            pairs = dict(read_json(folder.model, Provenance).pairs)
-        tokenizer = Tokenizer.load(folder.tokenizer, record.tokenizer)
-        longest = record.longest_source or max_tokens
-        return cls(tokenizer, longest, record.line_shape, pairs)
-
-    @property
-    def vocabularies(self) -> tuple[int, int]:
-        """Sizes of the source and the target vocabulary."""
-        return self.tokenizer.source_size, self.tokenizer.target_size
-
 
 def _write_model(
     folder: RunFolder,
@@ -287,7 +272,7 @@ def _write_model(
     # Written last: it marks a finished run.
     write_description(
         folder.path,
-        vocabularies=data.vocabularies,
+        vocabularies=(data.tokenizer.source_size, data.tokenizer.target_size),
         tokenizer=data.tokenizer.fingerprint,
         longest_source=data.longest_source,
         line_shape=data.line_shape,
@@ -320,9 +305,15 @@ def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "aut
         described = _Described.of(data)
     except DataError as error:
         _logger.warning("%s; so the mean is not validated", error)
-        described = _Described.read(folder, config.data.max_tokens)
+        record, pairs = ModelRecord.read(run), dict[str, int]()
+        if is_finished(run):
+            pairs = dict(read_json(folder.model, Provenance).pairs)
+        tokenizer = Tokenizer.load(folder.tokenizer, record.tokenizer)
+        longest = record.longest_source or config.data.max_tokens  # before the end of the run
+        described = _Described(tokenizer, longest, record.line_shape, pairs)
     plain = config.training.changed(compile="off", ema_decay=None)  # for validation only
-    model = new_model(config.model, described.vocabularies, where)
+    sizes = described.tokenizer.source_size, described.tokenizer.target_size
+    model = new_model(config.model, sizes, where)
     learner = build_learner(config.changed(training=plain), model, where)
     load_average(learner.model, weights, str(folder.checkpoints.folder))
     score = Validator.build(config, learner, data).run().as_text() if data else "not validated"

@@ -385,13 +385,20 @@ def choose_length(
     values = {key: value for key, value in schedule.items() if key in keys} | values
     if timing is not None and (training.budget is not None or training.is_open("validate_every")):
         every, count = _plan_validations(training, updates, expected, timing)
-        extent = {"training.validate_every": every, "training.validation_pairs": count}
-        values |= {key: value for key, value in extent.items() if key in keys}
+        plan = {"training.validate_every": every, "training.validation_pairs": count}
+        values |= {key: value for key, value in plan.items() if key in keys}
         if updates is None:
             expected = max(expected, ((training.patience or 0) + 1) * every)
         seconds = timing.update + count * timing.new / every
         last = expected * seconds + timing.after(training, count)
-        _log_length(with_values(given, values).training, expected, every * timing.update, last)
+        training = with_values(given, values).training
+        extent = f"{expected:,} updates of {training.target_tokens_per_update:,} target tokens"
+        if training.max_updates is None and training.max_epochs is None:
+            extent = f"about {extent}, until {training.patience} validations bring no improvement, "
+            extent += "which may be earlier or later"
+        times = map(tqdm.format_interval, (every * timing.update, last))
+        text = "training: %s; the first validation in about %s, the end in about %s"
+        _logger.info(text, extent, *times)
     resolved = with_values(given, values).flat()
     return {key: resolved[key] for key in (keys | values.keys()) - {_BATCH_TOKENS}}
 
@@ -553,14 +560,3 @@ def describe_settings(config: Config, settings: Settings) -> Iterator[str]:
     if rate and config.training.init_from is not None:
         start = config.training.init_from
         yield f"training: continues {start}, learning rate {rate.value} ({rate.reason})"
-
-
-def _log_length(training: TrainingConfig, expected: int, first: float, last: float) -> None:
-    """Log the expected updates, and the seconds to the first validation and to the end."""
-    extent = f"{expected:,} updates of {training.target_tokens_per_update:,} target tokens"
-    if training.max_updates is None and training.max_epochs is None:
-        extent = f"about {extent}, until {training.patience} validations bring no improvement, "
-        extent += "which may be earlier or later"
-    times = map(tqdm.format_interval, (first, last))
-    text = "training: %s; the first validation in about %s, the end in about %s"
-    _logger.info(text, extent, *times)

@@ -1,7 +1,6 @@
 """Command `mt compare`."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,14 +56,3 @@ def test_invalid_input_is_one_line(
     arguments: list[str], name: str, refused: Callable[..., str]
 ) -> None:
     assert name in refused("compare", *arguments, *OF_FILES)
-
-
-def test_runs_are_compared_on_each_split(
-    finished_run: Path, tmp_path: Path, program: Program
-) -> None:
-    one, other = (shutil.copytree(finished_run, tmp_path / name) for name in ("one", "other"))
-    options = ("--split", "test", "--split", "valid", "--samples", "100")
-    status, out, _ = program("compare", one, other, *options)
-    assert status == 0
-    assert "on test: 6 sentences" in out
-    assert "on valid: 7 sentences" in out

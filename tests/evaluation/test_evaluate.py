@@ -46,7 +46,9 @@ def right(tmp_path: Path) -> Path:
     return write(tmp_path / "right.txt", RIGHT)
 
 
-def test_files_score_as_their_lines(hypotheses: Path, right: Path, tmp_path: Path) -> None:
+def test_files_score_as_their_lines(
+    hypotheses: Path, right: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     other = write(tmp_path / "other.txt", OTHER, newline="\r\n")
     scores = evaluate_files(hypotheses, [right, other], target_language="en")
     assert scores.bleu.value == sacrebleu.corpus_bleu(MADE, [RIGHT, OTHER]).score
@@ -59,6 +61,10 @@ def test_files_score_as_their_lines(hypotheses: Path, right: Path, tmp_path: Pat
         ("references", str(other), hash_file(other)),
     ]
     assert {path.stem for path in tmp_path.iterdir()} == {"made", "other", "right"}
+    sources = write(tmp_path / "sources.txt", ["", MADE[1], "three"])
+    evaluate_files(hypotheses, [right], target_language="en", sources=sources)
+    note = f"note: {hypotheses}: 1 of 2 lines (50.0%) are identical to their source"
+    assert caplog.messages[-1] == note
 
 
 def test_a_pipe_is_scored_without_its_hash(hypotheses: Path) -> None:
@@ -67,15 +73,6 @@ def test_a_pipe_is_scored_without_its_hash(hypotheses: Path) -> None:
     os.close(write_end)
     scores = evaluate_files(hypotheses, [Path(f"/dev/fd/{read}")], target_language="en")
     assert [item["role"] for item in scores.inputs] == ["hypotheses"]
-
-
-def test_copied_lines_are_logged(
-    hypotheses: Path, right: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    sources = write(tmp_path / "sources.txt", ["", MADE[1], "three"])
-    evaluate_files(hypotheses, [right], target_language="en", sources=sources)
-    note = f"note: {hypotheses}: 1 of 2 lines (50.0%) are identical to their source"
-    assert caplog.messages[-1] == note
 
 
 def test_bad_files_are_errors(hypotheses: Path, right: Path, tmp_path: Path) -> None:

@@ -240,18 +240,6 @@ def test_overlap_is_counted_in_the_whole_corpus_in_both_directions(
     assert len(list(corpus.cleaned())) == 5940
 
 
-def test_overlap_of_two_splits_is_shown_before_smaller_faults(
-    program: Program, caplog: pytest.LogCaptureFixture
-) -> None:
-    dirt = "x".join(["", "\u200b", "\ufeff", "\u2028", "\r", "\x85", ""])
-    write("valid", [(source + dirt, target + dirt) for source, target in pairs(5000, 60)])
-    write("test", [(source + dirt, target + dirt) for source, target in pairs(5059, 60)])
-    arguments = "train.zh train.en --valid valid.zh --valid valid.en --test test.zh --test test.en"
-    status, _, err = program("init", *arguments.split())
-    assert status == 0, err
-    assert "  test: 1 (1.7%) pairs that are also in another split (`valid`)" in caplog.text
-
-
 def test_columns_of_text_are_shown_and_written(
     program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
