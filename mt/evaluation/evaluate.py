@@ -26,12 +26,7 @@ from mt.decoding.translator import Translation, Translator, log_notes
 from mt.errors import RunError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, require_same_lengths
 from mt.evaluation.run_info import choose_split, read_config, render_card, update_card
-from mt.evaluation.scores import (
-    Evaluation,
-    MetricCommand,
-    evaluate,
-    label_scores,
-)
+from mt.evaluation.scores import Evaluation, MetricCommand, evaluate, label_scores
 from mt.files import hash_file, read_json, require_regular_file, resolved, write_json, write_text
 from mt.languages import base_language
 from mt.model.device import keep_freed_memory
@@ -283,9 +278,9 @@ def find_split(
     config. The tags of `decoding` choose its direction in a multilingual run.
     """
     config = read_config(run, job.data)
-    split = split or ""
-    test_set = split.removeprefix(SACREBLEU)
-    if job.texts or test_set != split:
+    given = split or ""
+    test_set = given.removeprefix(SACREBLEU)
+    if job.texts or test_set != given:
         chosen = load_config(run / CONFIG_FILE, overrides=overrides)
         require_tag(chosen.tags_to_choose(), overrides, name=run)
         keys: dict[str, Any] = {key: getattr(chosen.decoding, key) for key in TAG_KEYS}
@@ -297,12 +292,12 @@ def find_split(
         else:
             find_test_set(test_set, direction)
             keys["sacrebleu"] = test_set
-            split = re.sub(r"[^\w-]+", "-", "-".join([split, *direction]))
+            split = re.sub(r"[^\w-]+", "-", "-".join([given, *direction]))
         if split in config.data.split_names():
             raise UserError(f"split `{split}` is already in the config of the run; {_ANOTHER_NAME}")
         tests = {**config.data.tests, split: TextSource(**keys)}
         config = config.changed(data=config.data.changed(tests=tests))
-    return config, choose_split(config.data, split or None)
+    return config, choose_split(config.data, split)
 
 
 def load_for_split(

@@ -19,12 +19,7 @@ from mt.evaluation.checks import ScoredText
 from mt.evaluation.compare import System, compare_systems
 from mt.evaluation.evaluate import EvaluationSet, translate_pairs
 from mt.evaluation.run_info import render_card, update_card
-from mt.evaluation.scores import (
-    ONE_ERROR,
-    choose_tokenizer,
-    label_scores,
-    why_unable_to_rank,
-)
+from mt.evaluation.scores import ONE_ERROR, choose_tokenizer, label_scores, why_unable_to_rank
 from mt.files import open_aside, put_in_place, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
