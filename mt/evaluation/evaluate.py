@@ -349,7 +349,6 @@ def evaluate_files(
     """Score a file of translations against one or more files of references, line by line.
 
     With `sources`, log the share of translations that are copies of their source.
-
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
     checks = TextChecks(job.allow)

@@ -487,12 +487,9 @@ class MetricCommand(Metric):
         If one more number is the mean of all others, as COMET prints it, it is left out. Raises
         UserError if the program fails, and if it does not print a number for each translation.
         """
-        texts = {
-            "sources": self.sources,
-            "translations": translations,
-            "references": references,
-        }
-        if not self.sources and "sources" in self.sides:
+        sources = self.sources
+        texts = {"sources": sources, "translations": translations, "references": references}
+        if not sources and "sources" in self.sides:
             raise UserError(f"--metric-command {self.name}: the command needs --sources")
         with TemporaryDirectory() as folder:
             for side, lines in texts.items():

@@ -482,10 +482,7 @@ OldPairs = list[tuple[OpenedCorpus, list[SentencePair]]]
 def _sample_old_pairs(
     run: Path, start: Config, new_pairs: int, unseen: set[SentencePair]
 ) -> OldPairs:
-    """Return an even sample of the corpora of a run, as its training cleans them; [] without.
-
-    Removes all pairs of the corpora from those `unseen`.
-    """
+    """Return an even sample of a run's cleaned corpora, or []; take all pairs out of `unseen`."""
     old, sample = OldPairs(), EvenSample[tuple[str, SentencePair]](max(2 * new_pairs, _OLD_PAIRS))
     try:
         corpora = open_training_corpora(start.data)

@@ -357,9 +357,8 @@ def choose_length(
         measured_at = time.perf_counter()
         seconds = training.target_tokens_per_update / speed
         compared = 0 if training.init_from is None else len(config.data.tests) or 1
-        timing = Timing(
-            seconds, *measure_validation(config, data, device), len(data.valid), compared
-        )
+        validated = measure_validation(config, data, device)
+        timing = Timing(seconds, *validated, len(data.valid), compared)
         now = time.perf_counter()
         if training.budget is not None:  # a session compiles again
             left = ends_at - now - (measured_at - began_at if compiles else 0.0)

@@ -101,16 +101,10 @@ def test_split_passes_inside_its_band(bleu: float, band: Band | None, result: st
     verdict = judge_results([split_result(bleu, band=band)])
     assert verdict.passed is (result != "FAIL")
     assert result in verdict.text.split("\n")[1]
-
-
-def test_one_failure_fails_the_verdict() -> None:
-    results = [
-        split_result(85.0, band=Band(low=80.0)),
-        split_result(10.0, band=Band(low=20.0), split="news"),
-    ]
-    verdict = judge_results(results)
-    assert not verdict.passed
-    assert verdict.text.split("\n")[-1] == "FAIL: BLEU outside the expected band on news"
+    passing = split_result(85.0, band=Band(low=80.0))
+    verdict = judge_results([passing, split_result(bleu, band=band, split="news")])
+    assert verdict.passed is (result != "FAIL")
+    assert verdict.passed or verdict.text.endswith("\nFAIL: BLEU outside the expected band on news")
 
 
 def published(protocol: str) -> Published:
