@@ -383,15 +383,13 @@ def check_corpora(
     if any(split.errors() for split in train):  # no count of the cleaning would be right
         return CorpusReport(tuple(reports), tuple(notes), CleaningConfig(), {})
     total = sum(split.pairs for split in train)
-    unused, covered = set[str](), dict[str, int]()
-    while True:
-        cleaning, questions = advise(train, splits, pairs or total, unused)
-        removed = _count_removed(data.changed(cleaning=cleaning), train)
-        covered |= {kind: 0 for kind, count in removed.items() if not count}  # by other filters
-        rare = {kind for kind, count in removed.items() if count <= RARE * total} - {"overlap"}
-        if rare <= unused:
-            return CorpusReport(tuple(reports), (*notes, *questions), cleaning, covered | removed)
-        unused |= rare
+    cleaning, _ = advise(train, splits, pairs or total)
+    removed = _count_removed(data.changed(cleaning=cleaning), train)
+    rare = {kind for kind, count in removed.items() if count <= RARE * total} - {"overlap"}
+    cleaning, questions = advise(train, splits, pairs or total, rare)
+    # A count of 0: other filters remove these pairs.
+    counts = {kind: count for kind, count in removed.items() if not count or kind not in rare}
+    return CorpusReport(tuple(reports), (*notes, *questions), cleaning, counts)
 
 
 def _count_removed(data: DataConfig, train: Iterable[SplitReport]) -> dict[str, int]:

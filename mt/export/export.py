@@ -366,7 +366,15 @@ def export_ctranslate2(
         failure = parity.why_not_kept(options)
         if failure is None:
             _check_earlier_export(output)  # others may have written there since
-            card = _write_card(folder / CARD_FILE, options, output / CARD_FILE)
+            card, earlier = "", output / CARD_FILE
+            known = (output / EXPORT_FILE).read_bytes() if earlier.is_file() else b""
+            if earlier.is_file() and hash_file(earlier).encode() not in known:
+                text = "%s: is not the card of mt, so it is kept; delete it for a new one"
+                _logger.info(text, earlier)
+                shutil.copyfile(earlier, folder / CARD_FILE)
+            elif options.card:
+                write_text(folder / CARD_FILE, options.card)
+                card = hash_file(folder / CARD_FILE)
             write_exported(folder, replace(exported, parity=asdict(parity), card=card))
             put_in_place(folder, output)
     return ExportResult(parity, failure)
@@ -401,20 +409,10 @@ def export_huggingface(
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
-            _write_card(folder / CARD_FILE, options, output / CARD_FILE)
+            if options.card:
+                write_text(folder / CARD_FILE, options.card)
             put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure)
-
-
-def _write_card(path: Path, options: ExportOptions, earlier: Path) -> str:
-    """Write the model card of an export, and return its SHA-256; keep an edited `earlier` one."""
-    if earlier.is_file() and hash_file(earlier) not in (earlier.parent / EXPORT_FILE).read_text():
-        _logger.info("%s: is not the card of mt, so it is kept; delete it for a new one", earlier)
-        shutil.copyfile(earlier, path)
-    elif options.card:
-        write_text(path, options.card)
-        return hash_file(path)
-    return ""
 
 
 def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bool = False) -> None:
