@@ -223,10 +223,7 @@ def _read_yaml(text: str, label: str) -> Document:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """Return a configuration with values at dotted keys, which are then given, validated again.
-
-    Raises ConfigError as `load_config` does.
-    """
+    """Return a configuration with values at dotted keys, which are then given, validated again."""
     tree = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for key, value in values.items():
         tree = _with_value(tree, tuple(key.split(".")), value)
@@ -255,10 +252,7 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 
 
 def dump_config(config: Config) -> str:
-    """Return a configuration, with its defaults, as YAML that loads back to an equal one.
-
-    Open keys are left out.
-    """
+    """Return a configuration, without its open keys, as YAML that loads back to an equal one."""
     tree = config.model_dump(mode="json", by_alias=True)
     for key in open_keys(config):
         section, name = key.split(".")

@@ -137,10 +137,7 @@ class Parity:
     """True if BLEU or chrF2 of the export is lower by more than chance."""
 
     def why_not_kept(self, options: ExportOptions) -> str | None:
-        """Return in one line why an export is not kept, or None if it is.
-
-        Without a quantization the translations must be equal; with one they may cost MAX_COST.
-        """
+        """Return why an export is not kept, unequal or at a cost above MAX_COST; None if it is."""
         share, limit = self.identical / self.sentences, options.min_identical
         is_exact = options.quantization == "none"
         if is_exact and share < limit:
@@ -218,9 +215,8 @@ class Proof:
         except (DataError, OSError) as error:
             raise UserError(f"{error}; {hint}") from error
         limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
-        pairs = [pair for pair in pairs if pair.source.strip()][
-            : min(limit, options.most_lines or limit)
-        ]
+        limit = min(limit, options.most_lines or limit)
+        pairs = [pair for pair in pairs if pair.source.strip()][:limit]
         if not pairs:
             raise UserError(f"{origin}: has no line to translate; {hint}")
         lines = tuple(pair.source for pair in pairs)
@@ -428,11 +424,10 @@ def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bo
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
     """Raise UserError where `training.export` names an impossible export."""
-    if training.export in {"auto", "off"}:
-        return
-    require_ctranslate2()
-    if reason := _why_not_exported(training, decoding):
-        raise UserError(f"`training.export: {training.export}`: {reason}")
+    if training.export not in {"auto", "off"}:
+        require_ctranslate2()
+        if reason := _why_not_exported(training, decoding):
+            raise UserError(f"`training.export: {training.export}`: {reason}")
 
 
 def export_and_calibrate(run: Path, config: Config) -> None:

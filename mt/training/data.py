@@ -229,11 +229,7 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
                 text = f"{split.key}: has no tag, but every training corpus has one; set "
                 _logger.warning("warning: data.%s", f"{text}`data.{split.key}.tag`")
     data = _open_data(
-        config,
-        tokenizer,
-        corpora=read.training,
-        sums=read.checksums,
-        splits=read.splits,
+        config, tokenizer, corpora=read.training, sums=read.checksums, splits=read.splits
     )
     folder.record_prepared(
         tokenizer.fingerprint, {key: store.left_out.removed for key, store in data.parts.items()}

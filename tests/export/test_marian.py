@@ -35,13 +35,7 @@ from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, save_model, train_spm
-from tests.factories import (
-    DIGITS,
-    engine_translations,
-    export_run,
-    model_of,
-    unsettle,
-)
+from tests.factories import DIGITS, engine_translations, export_run, model_of, unsettle
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
