@@ -172,6 +172,7 @@ def test_an_import_is_exported_as_it_was(
     sample.write_text("\n".join(LINES[:4]))
     options, folders = ExportOptions(sample=sample, device="cpu"), (folder, exported)
     assert export_run(run, exported, options, export_huggingface).failure is None
+    assert json.loads((exported / "parity.json").read_text())["identical"] == 4
     tensors, back = (load_file(path / "model.safetensors") for path in folders)
     assert tensors.keys() == back.keys()
     assert all(torch.equal(tensors[name], back[name]) for name in tensors)
