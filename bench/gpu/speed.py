@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -270,9 +269,6 @@ def _decoding_text(
 
 def ctranslate2(settings: Settings) -> Iterator[Check]:
     """Measure CTranslate2 beside mt; each translation has the same number of tokens."""
-    if find_spec("ctranslate2") is None:
-        yield Check("note", "CTranslate2", "not installed")
-        return
     device = device_of(settings.device)
     model = _decoder(settings)
     with tempfile.TemporaryDirectory() as folder:

@@ -52,10 +52,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
-        """Read null as an empty section: all of its keys may be commented out.
-
-        An automatic key with the value `auto` counts as not given.
-        """
+        """Read null as an empty section, and drop automatic keys with the value `auto`."""
         if not isinstance(value, dict):
             return {} if value is None else value
         return {

@@ -165,17 +165,6 @@ def read_document(path: Path) -> Document:
     return replace(document, origins={(): Origin(0, str(path)), **document.origins})
 
 
-def parse_value(text: str) -> Any:
-    """Return the value of a YAML fragment; raise ValueError if it is not valid."""
-    try:
-        document = _read_yaml(text, "value")
-    except YAMLError as error:
-        raise ValueError(_reason(error)) from None
-    if document.problems:
-        raise ValueError(document.problems[0].text)
-    return document.values
-
-
 def _reason(error: YAMLError) -> str:
     return str(getattr(error, "problem", None) or str(error).splitlines()[0])
 
@@ -234,10 +223,7 @@ def _read_yaml(text: str, label: str) -> Document:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """Return a configuration with values at dotted keys, which are then given, validated again.
-
-    Raises ConfigError as `load_config` does.
-    """
+    """Return a configuration with values at dotted keys, which are then given, validated again."""
     tree = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for key, value in values.items():
         tree = _with_value(tree, tuple(key.split(".")), value)
@@ -266,10 +252,7 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 
 
 def dump_config(config: Config) -> str:
-    """Return a configuration, with its defaults, as YAML that loads back to an equal one.
-
-    Open keys are left out.
-    """
+    """Return a configuration, without its open keys, as YAML that loads back to an equal one."""
     tree = config.model_dump(mode="json", by_alias=True)
     for key in open_keys(config):
         section, name = key.split(".")
@@ -325,11 +308,14 @@ def _with_override(document: Document, override: str) -> Document:
         raise ConfigError(f"--set {override}: write it as `KEY=VALUE`, such as `model.heads=4`")
     try:
         text.encode()
-        value = parse_value(text)
+        fragment = _read_yaml(text, "value")
+        faults = [problem.text for problem in fragment.problems]
     except UnicodeEncodeError:
         raise ConfigError(f"--set {key}: the value is not valid UTF-8") from None
-    except ValueError as error:
-        raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
+    except YAMLError as error:
+        faults = [_reason(error)]
+    if faults:
+        raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {faults[0]}")
     order = 1 + max((origin.order for origin in document.origins.values()), default=0)
     origin = Origin(order, f"--set {key}")
     values, here = document.values, document.values
@@ -343,8 +329,8 @@ def _with_override(document: Document, override: str) -> Document:
             return replace(document, problems=(*document.problems, problem))
     if keys == _PRESET:
         values = {**values, "model": {}}
-    values = _with_value(values, keys, value)
-    if keys[0] == "data" and keys[-1] in _LOCATION and isinstance(value, str):
+    values = _with_value(values, keys, fragment.values)
+    if keys[0] == "data" and keys[-1] in _LOCATION and isinstance(fragment.values, str):
         source = reduce(lambda section, name: section[name], keys[:-1], values)
         if source.get("corpus") is not None:
             values = _with_value(values, (*keys[:-1], "corpus"), None)

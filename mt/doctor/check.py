@@ -95,10 +95,7 @@ _SWAPPED = "the sides look swapped: `{1}` on the source side, `{0}` on the targe
 
 
 class CorpusWatch:
-    """Quick check of a training corpus while it is read: a sample, and counts of all pairs.
-
-    The result is deterministic.
-    """
+    """Quick check of a training corpus while it is read: a sample, and counts of all pairs."""
 
     def __init__(self, splits: Mapping[str, Iterable[SentencePair]], cleaning: Cleaning) -> None:
         """Read the splits, none held out, whose pairs are looked for; take the corpus' cleaning."""
@@ -124,10 +121,7 @@ class CorpusWatch:
             yield from chunk
 
     def warnings(self) -> list[str]:
-        """Return at most five warnings about the pairs read, the worst first, each a clause.
-
-        Defects that the cleaning removes are left out.
-        """
+        """Return at most five warnings about pairs that the cleaning keeps, the worst first."""
         cleaning, stretches = self._cleaning, self._stretches.items
         sample = list(cleaning.clean(sample_pairs(stretches)))
         vectors, warnings = learn_word_vectors(stretches), list[str]()
@@ -160,10 +154,7 @@ def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
 
 
 def check_split(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn of blank pairs of a split, and of sides that do not look like translations.
-
-    A single pair is enough for blank and for swapped sides in different scripts.
-    """
+    """Warn of blank pairs of a split, and of sides that do not look like translations."""
     blank = [n for n, pair in enumerate(pairs, 1) if has_empty_side(pair.source, pair.target)]
     warnings = []
     if blank:
@@ -249,10 +240,7 @@ def _find_two_scripts(blocks: Sequence[LineBlock], languages: tuple[str, str]) -
 
 
 def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn of sides in another language of the same script; without py3langid return nothing.
-
-    Loading the identifier takes longer than the rest of the quick check.
-    """
+    """Warn of sides in another language of the same script; without py3langid return nothing."""
     bases = tuple(map(base_language, languages))
     source, target = map(scripts_of, languages)
     if bases[0] == bases[1] or (source and target and set(source).isdisjoint(target)):
@@ -383,15 +371,13 @@ def check_corpora(
     if any(split.errors() for split in train):  # no count of the cleaning would be right
         return CorpusReport(tuple(reports), tuple(notes), CleaningConfig(), {})
     total = sum(split.pairs for split in train)
-    unused, covered = set[str](), dict[str, int]()
-    while True:
-        cleaning, questions = advise(train, splits, pairs or total, unused)
-        removed = _count_removed(data.changed(cleaning=cleaning), train)
-        covered |= {kind: 0 for kind, count in removed.items() if not count}  # by other filters
-        rare = {kind for kind, count in removed.items() if count <= RARE * total} - {"overlap"}
-        if rare <= unused:
-            return CorpusReport(tuple(reports), (*notes, *questions), cleaning, covered | removed)
-        unused |= rare
+    cleaning, _ = advise(train, splits, pairs or total)
+    removed = _count_removed(data.changed(cleaning=cleaning), train)
+    rare = {kind for kind, count in removed.items() if count <= RARE * total} - {"overlap"}
+    cleaning, questions = advise(train, splits, pairs or total, rare)
+    # A count of 0: other filters remove these pairs.
+    removed = {kind: count for kind, count in removed.items() if not count or kind not in rare}
+    return CorpusReport(tuple(reports), (*notes, *questions), cleaning, removed)
 
 
 def _count_removed(data: DataConfig, train: Iterable[SplitReport]) -> dict[str, int]:

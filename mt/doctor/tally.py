@@ -41,10 +41,7 @@ class LineBlock:
 
 
 def read_blocks(corpus: PairSource, task: str) -> Iterator[LineBlock]:
-    """Stream a corpus in blocks of 4,000 lines with a progress bar.
-
-    Unlike `pairs`, accept sides of unequal length.
-    """
+    """Stream a corpus, also of unequal sides, in blocks of 4,000 lines with a progress bar."""
     if isinstance(corpus, TextPairs):
         left: Iterator[str] = iter(LineReader(corpus.source, long_line=""))
         right: Iterator[str] = iter(LineReader(corpus.target, long_line=""))

@@ -222,24 +222,6 @@ def read_info(run: Path) -> dict[str, Any]:
     }
 
 
-def render_card(
-    run: Path, library: str = "", license: str | None = None, *, with_scores: bool = True
-) -> str | None:
-    """Return the card of a finished run; None for another folder and, with a warning, on an error.
-
-    Rendered before a change of the run, it shows whether README.md was edited: see `update_card`.
-    `library` and `license` are those of an export, named as on the Hugging Face hub.
-    """
-    try:
-        if not is_finished(run):
-            return None
-        info = read_info(run) if with_scores else read_info(run) | {"scores": {}}
-        return model_card(info, load_config(run / CONFIG_FILE), library, license)
-    except (UserError, OSError) as error:
-        _logger.warning("%s: no model card (%s)", run, error)
-        return None
-
-
 def update_card(run: Path, previous: str | None) -> None:
     """Write README.md, unless it exists and is not `previous`, the card before the change."""
     path = run / CARD_FILE
@@ -272,8 +254,8 @@ mt {command}
 
 ## Limits
 
-- The model was trained on the corpora above only: text of another kind, domain or spelling is \
-translated worse than the scores suggest.
+- Text of another kind, domain or spelling than in training is translated worse than the scores \
+suggest.
 - A line of more than {longest} tokens, the longest in training, is split into parts that are \
 translated independently.
 - Names, numbers, offensive or private text, bias and the licences of the corpora have not been \
@@ -281,19 +263,29 @@ checked. Have important translations reviewed.
 """
 
 
-def model_card(
-    info: dict[str, Any], config: Config, library: str = "", license: str | None = None
-) -> str:
-    """Return the card of a finished run or its export as Markdown, with a YAML header.
+def render_card(
+    run: Path, library: str = "", license: str | None = None, *, with_scores: bool = True
+) -> str | None:
+    """Return the card of a finished run as Markdown; None for another folder or, logged, an error.
 
-    The header is that of https://github.com/huggingface/hub-docs/blob/main/modelcard.md.
+    Rendered before a change of the run, it shows whether README.md was edited: see `update_card`.
+    `library` and `license` are those of an export, in the YAML header of the Hugging Face hub:
+    https://github.com/huggingface/hub-docs/blob/main/modelcard.md.
     """
+    try:
+        if not is_finished(run):
+            return None
+        info, config = read_info(run), load_config(run / CONFIG_FILE)
+    except (UserError, OSError) as error:
+        _logger.warning("%s: no model card (%s)", run, error)
+        return None
     data = config.data
     directions = trained_directions(data)
     codes = dict.fromkeys(code for pair in directions for code in (pair.source, pair.target))
     tags = [f"decoding.{key}={next(iter(of))}" for key, of in config.tags_to_choose().items()]
     parts = {key: info[key] for key in ("tags", "corpora", "architecture", "tokenizer", "model")}
-    parts["scores"] = {key: score for key, score in info["scores"].items() if score["current"]}
+    scores = info["scores"] if with_scores else {}
+    parts["scores"] = {key: score for key, score in scores.items() if score["current"]}
     rows = [(key, text.replace("|", r"\|")) for key, text in list_rows(parts)]
     table = [("", ""), ("---", "---"), *rows]
     results: list[dict[str, Any]] = []
@@ -320,11 +312,9 @@ def model_card(
     date = info["environment"].get("started_at", "")[:10]
     command = "translate . input.txt --output output.txt"
     command += "".join(f" --set '{tag}'" for tag in tags)
-    rows_of_header = [
-        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items() if value
-    ]
+    header = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items() if value}
     return _CARD.format(
-        header="\n".join(rows_of_header),
+        header="\n".join(f"{key}: {value}" for key, value in header.items()),
         directions=" and ".join(f"from `{pair.source}` to `{pair.target}`" for pair in directions),
         made=f"trained with mt on {date}" if date else "imported into mt",
         command="import . --run run" if library == "transformers" else command,

@@ -137,10 +137,7 @@ class Parity:
     """True if BLEU or chrF2 of the export is lower by more than chance."""
 
     def why_not_kept(self, options: ExportOptions) -> str | None:
-        """Return in one line why an export is not kept, or None if it is.
-
-        Without a quantization the translations must be equal; with one they may cost MAX_COST.
-        """
+        """Return why an export is not kept, unequal or at a cost above MAX_COST; None if it is."""
         share, limit = self.identical / self.sentences, options.min_identical
         is_exact = options.quantization == "none"
         if is_exact and share < limit:
@@ -218,9 +215,8 @@ class Proof:
         except (DataError, OSError) as error:
             raise UserError(f"{error}; {hint}") from error
         limit = _MAX_LINES if options.quantization == "none" else _MAX_LINES_FOR_COST
-        pairs = [pair for pair in pairs if pair.source.strip()][
-            : min(limit, options.most_lines or limit)
-        ]
+        limit = min(limit, options.most_lines or limit)
+        pairs = [pair for pair in pairs if pair.source.strip()][:limit]
         if not pairs:
             raise UserError(f"{origin}: has no line to translate; {hint}")
         lines = tuple(pair.source for pair in pairs)
@@ -366,7 +362,15 @@ def export_ctranslate2(
         failure = parity.why_not_kept(options)
         if failure is None:
             _check_earlier_export(output)  # others may have written there since
-            card = _write_card(folder / CARD_FILE, options, output / CARD_FILE)
+            card, earlier = "", output / CARD_FILE
+            known = (output / EXPORT_FILE).read_bytes() if earlier.is_file() else b""
+            if earlier.is_file() and hash_file(earlier).encode() not in known:
+                text = "%s: is not the card of mt, so it is kept; delete it for a new one"
+                _logger.info(text, earlier)
+                shutil.copyfile(earlier, folder / CARD_FILE)
+            elif options.card:
+                write_text(folder / CARD_FILE, options.card)
+                card = hash_file(folder / CARD_FILE)
             write_exported(folder, replace(exported, parity=asdict(parity), card=card))
             put_in_place(folder, output)
     return ExportResult(parity, failure)
@@ -401,20 +405,10 @@ def export_huggingface(
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))
-            _write_card(folder / CARD_FILE, options, output / CARD_FILE)
+            if options.card:
+                write_text(folder / CARD_FILE, options.card)
             put_in_place(folder, output, is_new=True)
     return ExportResult(parity, failure)
-
-
-def _write_card(path: Path, options: ExportOptions, earlier: Path) -> str:
-    """Write the model card of an export, and return its SHA-256; keep an edited `earlier` one."""
-    if earlier.is_file() and hash_file(earlier) not in (earlier.parent / EXPORT_FILE).read_text():
-        _logger.info("%s: is not the card of mt, so it is kept; delete it for a new one", earlier)
-        shutil.copyfile(earlier, path)
-    elif options.card:
-        write_text(path, options.card)
-        return hash_file(path)
-    return ""
 
 
 def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bool = False) -> None:
@@ -430,11 +424,10 @@ def check_export_folder(output: Path, options: ExportOptions, *, is_replaced: bo
 
 def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
     """Raise UserError where `training.export` names an impossible export."""
-    if training.export in {"auto", "off"}:
-        return
-    require_ctranslate2()
-    if reason := _why_not_exported(training, decoding):
-        raise UserError(f"`training.export: {training.export}`: {reason}")
+    if training.export not in {"auto", "off"}:
+        require_ctranslate2()
+        if reason := _why_not_exported(training, decoding):
+            raise UserError(f"`training.export: {training.export}`: {reason}")
 
 
 def export_and_calibrate(run: Path, config: Config) -> None:

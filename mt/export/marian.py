@@ -99,7 +99,20 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
             "clean_up_tokenization_spaces": False,
         },
     }
-    hf.write_folder(finished, folder, convert_tensors(finished.weights, model), settings)
+    weights = finished.weights
+    names = {hf.SHARED: TARGET}
+    if model.tie_embeddings != "all":
+        names = {hf.ENCODER_EMBEDDING: SOURCE, hf.DECODER_EMBEDDING: TARGET}
+    if model.tie_embeddings == "none":
+        names[hf.LM_HEAD] = OUTPUT
+    converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
+    converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
+    for ours, theirs, axis in hf.iterate_layer_tensors(model):
+        tensor = weights.get(ours)
+        if tensor is None:  # `model.bias: false`
+            tensor = torch.zeros(len(weights[ours.removesuffix("bias") + "weight"]))
+        converted[theirs] = put_sines_first(tensor, axis)
+    hf.write_folder(finished, folder, converted, settings)
     target_ids = "target_vocab.json" if separate else "vocab.json"
     tokenizer.write_for_others(folder)
     for file, vocabulary in (("vocab.json", tokenizer.source), (target_ids, tokenizer.target)):
@@ -108,24 +121,6 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
 
 
 SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
-
-
-def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
-    """Return the weights of a run under Marian's names; missing biases are zero."""
-    if model.tie_embeddings == "all":
-        names = {hf.SHARED: TARGET}
-    else:
-        names = {hf.ENCODER_EMBEDDING: SOURCE, hf.DECODER_EMBEDDING: TARGET}
-        if model.tie_embeddings == "none":
-            names[hf.LM_HEAD] = OUTPUT
-    converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
-    converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
-    for ours, theirs, axis in hf.iterate_layer_tensors(model):
-        tensor = weights.get(ours)
-        if tensor is None:  # `model.bias: false`
-            tensor = torch.zeros(len(weights[ours.removesuffix("bias") + "weight"]))
-        converted[theirs] = put_sines_first(tensor, axis)
-    return converted
 
 
 def put_sines_first(tensor: Tensor, axis: int | None, *, back: bool = False) -> Tensor:

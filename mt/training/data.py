@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 
@@ -153,20 +152,6 @@ class ReadCorpora:
     """Quick checks of the training corpora and of `valid`, by key; empty without `data.check`."""
 
 
-def _check_start(config: Config, run: Path) -> None:
-    """Raise RunError unless a run is finished, and translates in the direction of a config."""
-    check_finished(run)
-    start, data = load_config(run / CONFIG_FILE).data, config.data
-    has_tags = any(source.tag or source.target_tag for source in data.train_corpora().values())
-    reverse = data.target_language, data.source_language
-    if (start.source_language, start.target_language) == reverse and not has_tags:
-        there, here = " to ".join(reverse), " to ".join(reversed(reverse))
-        raise RunError(
-            f"`training.init_from`: {run} translates {there}, and the config is for {here}; "
-            "exchange its sides, or train a new model"
-        )
-
-
 def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     """Read all corpora once; the training corpora of a resumed run for their checksums alone.
 
@@ -176,8 +161,17 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     """
     data = config.data
     origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
-    if not resuming and config.training.init_from is not None:
-        _check_start(config, config.training.init_from)
+    if not resuming and (run := config.training.init_from) is not None:
+        check_finished(run)
+        start = load_config(run / CONFIG_FILE).data
+        has_tags = any(source.tag or source.target_tag for source in data.train_corpora().values())
+        reverse = data.target_language, data.source_language
+        if (start.source_language, start.target_language) == reverse and not has_tags:
+            there, here = " to ".join(reverse), " to ".join(reversed(reverse))
+            raise RunError(
+                f"`training.init_from`: {run} translates {there}, and the config is for {here}; "
+                "exchange its sides, or train a new model"
+            )
     if not resuming and origin is not None:
         copied_layout(origin)
     corpora, splits = open_training_corpora(data), read_splits(data, are_held_out=False)
@@ -235,11 +229,7 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
                 text = f"{split.key}: has no tag, but every training corpus has one; set "
                 _logger.warning("warning: data.%s", f"{text}`data.{split.key}.tag`")
     data = _open_data(
-        config,
-        tokenizer,
-        corpora=read.training,
-        sums=read.checksums,
-        splits=read.splits,
+        config, tokenizer, corpora=read.training, sums=read.checksums, splits=read.splits
     )
     folder.record_prepared(
         tokenizer.fingerprint, {key: store.left_out.removed for key, store in data.parts.items()}

@@ -250,10 +250,7 @@ def fit_size(
 
 
 def add_gradients(learner: Learner, batches: Sequence[Batch]) -> None:
-    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
-
-    Adafactor has only means of rows and columns.
-    """
+    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments."""
     total = max(sum(batch.target_tokens for batch in batches), 1)
     count = ADAM_MOMENTS if isinstance(learner.optimizer, torch.optim.Adam) else 0
     moments = [

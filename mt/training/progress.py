@@ -232,10 +232,7 @@ class SilentProgress(Progress):
 def describe_data(
     corpus: TrainingData, plan: list[Update], *, max_tokens_per_batch: int, epoch: int = 0
 ) -> str:
-    """Return lines with the number of pairs, updates and tokens, and the padding efficiency.
-
-    Cleaned corpora and mixtures have lines of their own.
-    """
+    """Return lines with the number of pairs, updates and tokens, and the padding efficiency."""
     store, left_out, mixture = corpus.epoch_store(epoch), corpus.store.left_out, corpus.mixture
     names = [key.rpartition(".")[2] for key in corpus.parts]
     lines = []

@@ -197,15 +197,9 @@ def new_model(
 
 
 def build_learner(
-    config: Config,
-    model: Transformer,
-    device: torch.device,
-    table: ProvideTable | None = None,
+    config: Config, model: Transformer, device: torch.device, table: ProvideTable | None = None
 ) -> Learner:
-    """Return a learner for a model, after freezing and compiling it as configured.
-
-    Without a `table`, it has no guided alignment.
-    """
+    """Return a learner for a model, frozen and compiled as configured, guided by a `table`."""
     training = config.training
     choose_weights(model, training, trains_embeddings=config.learns_tokens)
     if training.compile == "on":

@@ -209,6 +209,7 @@ class Trainer:
         training, state, progress = self.training, self.state, self.progress
         started_at = time.perf_counter() - state.elapsed_seconds
         self.learner.model.train()
+        is_cheap = self.world.size == 1 or self.device.type == "cpu"
         fitting = training.changed(max_tokens_per_batch=self.fitter.tokens)
         planned = planned_updates(fitting, self.data, state, self.device, self.world)
         with Prefetcher(planned) as updates:
@@ -216,7 +217,9 @@ class Trainer:
                 self.run_update(update)
                 progress.waited_seconds = updates.waited_seconds
                 state.elapsed_seconds = time.perf_counter() - started_at
-                is_last = self.has_ended() or (self.should_sync_signals() and self.stop_requested())
+                # Ranks exchange signals after each update on a CPU, after each tenth on GPUs.
+                syncs = is_cheap or self.is_due(_UPDATES_PER_SIGNAL_CHECK)
+                is_last = self.has_ended() or (syncs and self.stop_requested())
                 if is_last or self.should_fetch_metrics():
                     self.log_metrics()
                 if self.is_due(training.validate_every):
@@ -275,11 +278,6 @@ class Trainer:
         progress.show(state)
         if self.is_due(self.training.log_every):
             progress.log(state)
-
-    def should_sync_signals(self) -> bool:
-        """Return True if ranks exchange signals: each update on a CPU, each tenth on GPUs."""
-        is_cheap = self.world.size == 1 or self.device.type == "cpu"
-        return is_cheap or self.is_due(_UPDATES_PER_SIGNAL_CHECK)
 
     def stop_requested(self) -> bool:
         """Return True if any rank has received a signal, which all ranks then record."""

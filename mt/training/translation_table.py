@@ -31,8 +31,7 @@ _LEAST = 1e-9
 class TranslationTable:
     """Probability of a target token given a source token, for pairs that occur together.
 
-    The table of IBM Model 1 (Brown et al. 1993), learned from the training pairs before the
-    training.
+    The table of IBM Model 1 (Brown et al. 1993), learned from the training pairs.
     """
 
     keys: Tensor

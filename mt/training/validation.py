@@ -246,10 +246,7 @@ class Validation:
     """Summed loss and target tokens of each batch."""
 
     def ranked(self, update: int, metric: Metric) -> Ranked:
-        """Return the rank of the checkpoint of an update by a metric.
-
-        A BLEU that does not rank counts as 0.
-        """
+        """Return the rank of the checkpoint of an update; a BLEU that does not rank counts as 0."""
         bleu, chrf = self.evaluation.bleu, self.evaluation.chrf.value
         scores = {"bleu": bleu.value if bleu.ranks else 0.0, "chrf": chrf, "loss": -self.loss}
         return Ranked(update, scores[metric], self.loss, chrf)

@@ -2,14 +2,7 @@ import pytest
 
 from mt.config.data import CleaningConfig
 from mt.doctor.corpus_report import as_text, make_rows
-from mt.doctor.findings import (
-    CorpusReport,
-    Fertility,
-    Finding,
-    PairExample,
-    SideSize,
-    SplitReport,
-)
+from mt.doctor.findings import CorpusReport, Finding, PairExample, SideSize, SplitReport
 
 
 def _report(*findings: Finding, examples: tuple[PairExample, ...] = ()) -> CorpusReport:
@@ -74,17 +67,3 @@ def test_the_first_pair_is_shown_with_invisible_characters(text: str, shown: str
     finding = Finding("overlap_pair", "pair", 1, 10, (4,), "train")
     report = _report(finding, examples=(PairExample(4, text, "ein Test"),))
     assert as_text(report).split("\n")[3:5] == [f"{'':19}{shown}", f"{'':19}ein Test"]
-
-
-def test_tokens_and_lost_characters_are_described() -> None:
-    counts = Fertility(tokens=30, characters=100, words=20, lost=(("ß", 3), ("\u0301", 1)))
-    chinese = Fertility(tokens=50, characters=100, words=None, lost=())
-    sides = SideSize("de", 1, 1, 1, counts), SideSize("zh", 1, 1, 1, chinese)
-    report = CorpusReport(
-        (SplitReport("test", "a and b", *sides, (), ()),), (), CleaningConfig(), {}
-    )
-    assert as_text(report).split("\n")[2:4] == [
-        "  de: 0.300 tokens a character, 1.50 a word; characters lost: 2, with counts: "
-        "ß (U+00DF) 3 \u0301 (U+0301) 1",
-        "  zh: 0.500 tokens a character; characters lost: 0",
-    ]

@@ -142,11 +142,6 @@ def test_a_line_without_translation_is_located(
     assert int(warning.partition(" at line ")[2].split()[0].replace(",", "")) in read
 
 
-def test_repetitions_of_a_large_corpus_are_counted(tmp_path: Path) -> None:
-    many = [(f"a {n}", f"б {n}") for n in range(70_000)]
-    assert _check(tmp_path, many * 3) == ["67% of the pairs are repetitions"]
-
-
 EN_DE = [
     ("The children are playing behind the old house.", "Die Kinder spielen hinter dem alten Haus."),
     ("Nobody knows why the shop was closed today.", "Niemand weiß, warum der Laden heute zu war."),

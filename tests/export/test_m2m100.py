@@ -168,47 +168,36 @@ def test_an_import_is_exported_as_it_was(
 ) -> None:
     folder, run, again = make(kind, algorithm), tmp_path / "run", tmp_path / "again"
     import_m2m100(folder, run)
-    sample = tmp_path / "sample.txt"
+    sample, exported = tmp_path / "sample.txt", tmp_path / "exported"
     sample.write_text("\n".join(LINES[:4]))
-    assert (
-        export_run(
-            run, tmp_path / "exported", ExportOptions(sample=sample), export_huggingface
-        ).failure
-        is None
-    )
-    tensors, back = (
-        load_file(path / "model.safetensors") for path in (folder, tmp_path / "exported")
-    )
+    options, folders = ExportOptions(sample=sample, device="cpu"), (folder, exported)
+    assert export_run(run, exported, options, export_huggingface).failure is None
+    assert json.loads((exported / "parity.json").read_text())["identical"] == 4
+    tensors, back = (load_file(path / "model.safetensors") for path in folders)
     assert tensors.keys() == back.keys()
     assert all(torch.equal(tensors[name], back[name]) for name in tensors)
     before, after = (
         sentencepiece.SentencePieceProcessor(str(path / "sentencepiece.bpe.model"))
-        for path in (folder, tmp_path / "exported")
+        for path in folders
     )
     for line in (*LINES, *ODD):
         assert before.encode(line, out_type=str) == after.encode(line, out_type=str)
     tokens = [[*read_tokens(spm.serialized_model_proto())] for spm in (before, after)]
     if kind == "m2m":  # in the order of vocab.json
         tokens = [sorted(side) for side in tokens]
-        one, other = (
-            json.loads((path / "vocab.json").read_text())
-            for path in (folder, tmp_path / "exported")
-        )
-        assert one == other
+        entries, same = (json.loads((path / "vocab.json").read_text()) for path in folders)
+        assert entries == same
     assert tokens[0] == tokens[1]
     if algorithm == "bpe":  # the tokenizer of transformers for NLLB knows no other
-        theirs, ours = (
-            AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / "exported")
-        )
+        theirs, ours = map(AutoTokenizer.from_pretrained, folders)
         assert theirs.get_vocab() == ours.get_vocab()
         assert theirs(LINES)["input_ids"] == ours(LINES)["input_ids"]
         assert theirs(text_target=LINES)["input_ids"] == ours(text_target=LINES)["input_ids"]
-    import_m2m100(tmp_path / "exported", again)
+    import_m2m100(exported, again)
     one, other = read_run(run), read_run(again)
     assert one.tokenizer.fingerprint == other.tokenizer.fingerprint
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
-    result = export_run(run, tmp_path / "fast", ExportOptions(sample=sample, device="cpu"))
-    assert result.failure is None
+    assert export_run(run, tmp_path / "fast", options).failure is None
     both = Translator.load(run), Translator.load(tmp_path / "fast")
     assert both[0].translate(LINES[:4]) == both[1].translate(LINES[:4])
 
@@ -302,28 +291,14 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _lack_spm(folder: Path) -> None:
-    (folder / "sentencepiece.bpe.model").unlink()
-
-
-def _damage_spm(folder: Path) -> None:
-    (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9)
-
-
-def _take_other_spm(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text('{"model": {"vocab": {"▁": 9}}}')
-
-
 def _add_text(folder: Path) -> None:
     names = enumerate([*NLLB, "<mask>", "Katze"])
     tokens = [{"id": 104 + row, "content": name, "special": row < 4} for row, name in names]
     (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens}))
 
 
-def _leave(folder: Path) -> None:
-    assert folder.is_dir()
-
-
+SPM = "sentencepiece.bpe.model"
+OTHER_SPM = '{"model": {"vocab": {"▁": 9}}}'
 SAMPLE = ("--sample", "sample.txt")
 FAULTS: tuple[tuple[Callable[[Path], object], tuple[str, ...], str], ...] = (
     (_edit("config.json", model_type="m2m_10"), (), "did you mean `m2m_100`?"),
@@ -340,14 +315,14 @@ FAULTS: tuple[tuple[Callable[[Path], object], tuple[str, ...], str], ...] = (
     (_lose_shard, (), "`model-000"),
     (_pickle, (), "`pytorch_model.bin`"),
     (_cut, (), "model.safetensors: damaged"),
-    (_damage_spm, (), "sentencepiece.bpe.model"),
-    (_lack_spm, (), "sentencepiece.bpe.model: missing"),
-    (_take_other_spm, (), "sentencepiece.bpe.model: is of another model"),
+    (lambda folder: (folder / SPM).write_bytes(b"\xff" * 9), (), SPM),
+    (lambda folder: (folder / SPM).unlink(), (), f"{SPM}: missing"),
+    (lambda folder: (folder / "tokenizer.json").write_text(OTHER_SPM), (), f"{SPM}: is of another"),
     (_add_text, (), "`Katze`"),
-    (_leave, ("--target-language", "deu_Latn"), "`deu_Latn` is the source and the target"),
-    (_leave, ("--target-language", "cn"), "`cn` is a country"),
-    (_leave, ("--languages", "deu_Latn,fra", *SAMPLE), "did you mean `fra_Latn`?"),
-    (_leave, ("--languages", "deu_Latn,fra_Latn", *SAMPLE), "lacks `eng_Latn`"),
+    (Path.is_dir, ("--target-language", "deu_Latn"), "`deu_Latn` is the source and the target"),
+    (Path.is_dir, ("--target-language", "cn"), "`cn` is a country"),
+    (Path.is_dir, ("--languages", "deu_Latn,fra", *SAMPLE), "did you mean `fra_Latn`?"),
+    (Path.is_dir, ("--languages", "deu_Latn,fra_Latn", *SAMPLE), "lacks `eng_Latn`"),
 )
 
 

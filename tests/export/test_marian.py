@@ -28,20 +28,13 @@ from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, UserError
-from mt.export.export import ExportOptions, export_huggingface
 from mt.export.hf_folder import compute_exponent, read_search
 from mt.export.marian import import_marian, write_marian
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, save_model, train_spm
-from tests.factories import (
-    DIGITS,
-    engine_translations,
-    export_run,
-    model_of,
-    unsettle,
-)
+from tests.factories import DIGITS, engine_translations, model_of, unsettle
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -176,16 +169,6 @@ def test_unsupported_models_are_refused_before_writing(
     with pytest.raises(UserError, match=f"`model.{key}: {value}`"):
         write_marian(replace(run, config=config), tmp_path / "marian")
     assert not (tmp_path / "marian").exists()
-
-
-def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> None:
-    result = export_run(finished_run, tmp_path / "marian", ExportOptions(), export_huggingface)
-    assert result.failure is None
-    assert result.parity.identical == result.parity.sentences > 3
-    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
-    record = json.loads((tmp_path / "marian" / "parity.json").read_text())
-    assert record["identical"] == result.parity.identical
-    assert record["export"]["bleu"] == result.parity.export.bleu
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
