@@ -162,10 +162,7 @@ def load_for_files(
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    translator = Translator.from_stored(model, device)
-    translator.use_terms(terms)
-    translator.use_memory(memory)
-    return translator
+    return Translator.from_stored(model, device, terms=terms, memory=memory)
 
 
 def translated_windows(

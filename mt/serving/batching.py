@@ -16,10 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from mt.data.glossary import Glossary
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.alignment import Link
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation, Translator
-from mt.documents.segments import TranslatedLine
 
 MORE_SECONDS = 0.003
 """Time that an incomplete batch waits for lines of other requests."""
@@ -38,25 +36,8 @@ class LineOptions:
 
     translator: Translator
     n_best: int = 1
-    links: bool = field(default=False, compare=False)
-    """Find the aligned words, for the places of tags."""
     glossary: Glossary | None = None
     """None: that of the translator."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineAnswer:
-    """Result for one line."""
-
-    translation: Translation
-    links: tuple[Link, ...] = ()
-    """Links of the best translation, if they were requested."""
-
-    @property
-    def text(self) -> TranslatedLine:
-        """Return the best translation with its links."""
-        translation = self.translation
-        return TranslatedLine(translation.text, self.links, translation.needs_review)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +46,8 @@ class _PendingRequest:
 
     lines: Sequence[str]
     options: LineOptions
-    future: Future[list[LineAnswer]] = field(default_factory=Future)
-    answers: list[LineAnswer] = field(default_factory=list)
+    future: Future[list[Translation]] = field(default_factory=Future)
+    answers: list[Translation] = field(default_factory=list)
     taken: int = 0
 
     @property
@@ -167,8 +148,8 @@ class Batcher:
 
     def submit(
         self, lines: Sequence[str], options: LineOptions, *, is_begun: bool = False
-    ) -> Future[list[LineAnswer]]:
-        """Return a future of the answers to the lines, in order.
+    ) -> Future[list[Translation]]:
+        """Return a future of the translations of the lines, in order.
 
         It holds an HTTPException if the engine fails. Raises HTTPException after `stop`, and if too
         many lines wait and no earlier lines of the request were answered (`is_begun`).
@@ -240,17 +221,8 @@ class Batcher:
             return
         self.failing.discard(translator)
         remaining = iter(translations)
-        results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
-        # Requests without links do not wait for those of others.
-        for request, own in sorted(results, key=lambda result: result[0].options.links):
-            try:
-                if request.options.links:
-                    request.answers += map(LineAnswer, own, translator.find_links(own))
-                else:
-                    request.answers += map(LineAnswer, own)
-            except Exception:
-                _logger.exception("the aligned words of a request could not be found")
-                _fail(request, FAILED)
+        for request, own_lines in batch:
+            request.answers += islice(remaining, len(own_lines))
             if len(request.answers) == len(request.lines) and _claim(request):
                 request.future.set_result(request.answers)
 

@@ -69,9 +69,9 @@ class ServedRun:
         alternatives = min(counts.get(decoding.search, MOST_ALTERNATIVES), MOST_ALTERNATIVES)
         run = cls(folder, direction, score, alternatives, options, files=files)
         if with_model:
-            run.translator = Translator.from_stored(stored, options.device)
-            run.translator.use_terms(options.terms)
-            run.translator.use_memory(options.memory)
+            run.translator = Translator.from_stored(
+                stored, options.device, terms=options.terms, memory=options.memory
+            )
             # Links need the PyTorch engine beside an export: load it before its files are replaced.
             run.translator.find_links([*run.translator.stream([TRIAL])])
         return run
