@@ -59,7 +59,7 @@ class FileJob:
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
     memory: Path | None = None
-    """File with translations of whole lines, see `mt.data.glossary.TranslationMemory`."""
+    """File with translations of whole lines, see `mt.data.glossary.read_memory`."""
 
 
 def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, Term, TranslationMemory, as_terms
+from mt.data.glossary import Glossary, Term, as_terms, find_whole, read_memory
 from mt.data.placeholders import TaggedText
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
@@ -121,7 +121,7 @@ class Translator:
         splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
         self.glossary = Glossary((), direction)
-        self.memory: TranslationMemory | None = None
+        self.memory: dict[str, str] = {}
         self.folder: Path | None = None
         """Folder of the run or export."""
         self.weights_and_search_id = ""
@@ -190,10 +190,10 @@ class Translator:
         self.glossary = Glossary(terms, self.direction)
 
     def use_memory(self, path: Path | None) -> None:
-        """Read a translation memory, and use it in all calls; see `TranslationMemory.targets`."""
+        """Read a translation memory, if any, and use it in all calls; see `read_memory`."""
         if path is not None:
-            self.memory = TranslationMemory(path, self.direction)
-            _logger.info("%s: %d texts with translations", path, len(self.memory.targets))
+            self.memory = read_memory(path, self.direction)
+            _logger.info("%s: %d texts with translations", path, len(self.memory))
 
     def translate(
         self,
@@ -291,7 +291,8 @@ class Translator:
         while window := list(islice(pairs, look_ahead)):
             finished = dict[int, Translation]()
             for number, (text, prefix) in enumerate(window, done + 1):
-                target = self.memory.find(text) if self.memory and not prefix.strip() else None
+                is_free = self.memory and not prefix.strip()
+                target = find_whole(self.memory, text) if is_free else None
                 if target is not None:
                     only = (RankedTranslation(target, 0.0, ()),)
                     known = Translation(number, text, target, "memory", 0.0, alternatives=only)

@@ -202,7 +202,7 @@ class DocumentJob:
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
     memory: Path | None = None
-    """File with translations of whole texts, see `mt.data.glossary.TranslationMemory`."""
+    """File with translations of whole texts, see `mt.data.glossary.read_memory`."""
 
     def check_options(self) -> None:
         """Raise UserError for an option of other formats."""

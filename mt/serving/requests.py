@@ -36,7 +36,6 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-f:.]+:[0-9a-f:.]*")
 _LOCAL_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _KEY = re.compile(rb"[!-~]+")
-_LARGEST_KEY_FILE = 1 << 20
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 _LINE_END = re.compile(r"(\r\n|\r|\n)")  # as in the translator
 TextFormat = Literal["text", "html"]
@@ -145,8 +144,7 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
             )
     lines: list[bytes] = []
     if key_file:
-        with require_file(key_file).open("rb") as file:
-            lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
+        lines = [line.strip() for line in require_file(key_file).read_bytes().splitlines()]
         for position, line in enumerate(lines, start=1):
             if line and not _KEY.fullmatch(line):
                 problem = f"line {position} is not a key: a key has ASCII characters without spaces"

@@ -235,15 +235,6 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
         assert b"".join(translated).decode() == text.upper()
 
 
-def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:
-    source, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
-    source.write_bytes(b"<tmx><tu><tuv xml:lang='fr'><seg>a</seg></tuv></tu></tmx>")
-    with pytest.raises(DataError):
-        translate_document(MODEL, DocumentJob(source, output, "tmx"))
-    assert not output.exists()
-    assert not engine.calls
-
-
 def test_bad_jobs_are_refused_before_the_run_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
