@@ -163,12 +163,6 @@ class Glossary:
                 matches.append(Match(self.terms[number], start, end, text[start:end]))
         return sorted(matches, key=lambda match: match.start)
 
-    def targets_of(self, matches: Sequence[Match]) -> "Glossary":
-        """Return the target terms of matches, to be found in their translation."""
-        targets = dict.fromkeys(target for match in matches for target in match.term.targets)
-        direction = Direction(self.direction.target, self.direction.source)
-        return Glossary(tuple(Term(target, ()) for target in targets), direction)
-
     def write_target(self, match: Match, text: str, place: int) -> str:
         """Return the preferred target term of a match in the case of a place in a text.
 

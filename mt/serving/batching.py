@@ -15,8 +15,6 @@ from fastapi import HTTPException
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from mt.data.glossary import Glossary
-from mt.data.tokenizer import Tokenizer
-from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation, Translator
 
 MORE_SECONDS = 0.003
@@ -79,13 +77,11 @@ class Metrics:
         self._requests.labels(str(status)).inc()
         self._seconds.observe(seconds)
 
-    def count_batch(self, tokenizer: Tokenizer, translations: Sequence[Translation]) -> None:
+    def count_batch(self, translations: Sequence[Translation]) -> None:
         """Count a batch of translated lines."""
-        texts = [repair_unicode(line.source)[0] for line in translations]
-        sources = sum(len(ids) - 1 for ids in tokenizer.encode_source(texts))
-        targets = sum(len(line.alternatives[0].ids) for line in translations if line.alternatives)
-        self._tokens.labels("source").inc(sources)
-        self._tokens.labels("target").inc(targets)
+        parts = [part for line in translations for part in line.alternatives[0].parts]
+        self._tokens.labels("source").inc(sum(len(part.source) - 1 for part in parts))
+        self._tokens.labels("target").inc(sum(len(part.hypothesis.ids) for part in parts))
         self._sentences.inc(len(translations))
         self._batches.observe(len(translations))
 
@@ -209,7 +205,7 @@ class Batcher:
         try:
             translate = translator.stream
             translations = [*translate(lines, n_best=options.n_best, glossary=options.glossary)]
-            self.metrics.count_batch(translator.tokenizer, translations)
+            self.metrics.count_batch(translations)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:

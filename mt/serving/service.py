@@ -305,10 +305,6 @@ class Service:
         """
         async with self.accept(request) as received:
             self.access.check_key(request, missing=401)
-            fields = request.query_params
-            for field in fields:
-                if len(fields.getlist(field)) > 1:
-                    raise HTTPException(422, f"`{field}`: is given twice")
             path = PurePosixPath(name)
             if not path.name:
                 raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
@@ -473,8 +469,6 @@ def read_request(body: Any, limits: Limits) -> TranslationRequest:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             text = f"`{key}`: unknown{did_you_mean(key, TranslationRequest.model_fields)}"
-        elif first["type"] == "missing":
-            text = f"`{key}`: is missing"
         elif key:
             text = f"`{key}`: {first['msg']}"
         else:

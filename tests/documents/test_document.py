@@ -262,26 +262,6 @@ def test_bad_jobs_are_refused_before_the_run_is_loaded(
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "broken.html"}
 
 
-def test_failing_translation_keeps_the_old_output(
-    engine: UpperCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page, output = tmp_path / "page.html", tmp_path / "out.html"
-    page.write_bytes(PAGE * 3)
-    output.write_bytes(b"old")
-    search = engine.n_best_ids
-
-    def fail(*arguments: Any, **named: Any) -> Any:
-        if len(engine.calls) == 3:
-            raise KeyboardInterrupt
-        return search(*arguments, **named)
-
-    monkeypatch.setattr(engine, "n_best_ids", fail)
-    with pytest.raises(KeyboardInterrupt):
-        translate_document(MODEL, DocumentJob(page, output, "html"))
-    assert output.read_bytes() == b"old"
-    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "out.html"}
-
-
 def doubt(translations: Iterable[Translation]) -> Iterator[Translation]:
     """Yield a low confidence for texts without the word GOOD, and a fault for BAD."""
     for line in translations:
