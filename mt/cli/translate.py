@@ -216,10 +216,7 @@ def serve(
     if any(find_spec(module) is None for module in modules):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
     if len(runs) > 1 and glossary is not None:
-        raise UserError(
-            "--glossary: the terms are of one pair of languages, and several runs are given; "
-            "send them with the requests, as `glossary`"
-        )
+        raise UserError("--glossary is for one run; send terms with the requests, as `glossary`")
     if len(runs) > 1 and memory is not None and ".tmx" not in memory.suffixes:
         raise UserError(f"--memory {memory}: several runs need a TMX file, which names languages")
     from mt.data.glossary import read_terms

@@ -310,8 +310,8 @@ class UnitPairs(FileSource):
         for texts in self.read_texts(self.path):
             units += 1
             codes.update(texts)
-            source = find_language(texts, self.source_language)
-            target = find_language(texts, self.target_language)
+            source = find_language(tuple(texts), self.source_language)
+            target = find_language(tuple(texts), self.target_language)
             pair = SentencePair("", "")
             if source is not None and target is not None and source != target:
                 pair = SentencePair(join_lines(texts[source]), join_lines(texts[target]))
@@ -527,13 +527,9 @@ def join_lines(text: str) -> str:
     return text.strip(" \t")
 
 
-def find_language(texts: Mapping[str, object], language: str) -> str | None:
-    """Return the code that matches a language: the same, a longer one, or \"\"."""
-    return _choose_code(tuple(texts), language)
-
-
 @functools.lru_cache(maxsize=1024)
-def _choose_code(codes: tuple[str, ...], language: str) -> str | None:
+def find_language(codes: tuple[str, ...], language: str) -> str | None:
+    """Return the code that matches a language: the same, a longer one, or \"\"."""
     wanted, *split = [re.split("[-_@]", code.lower()) for code in (language, *codes)]
     same = [code for code, parts in zip(codes, split, strict=True) if parts == wanted]
     longer = [c for c, parts in zip(codes, split, strict=True) if parts[: len(wanted)] == wanted]

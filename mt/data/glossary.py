@@ -163,12 +163,6 @@ class Glossary:
                 matches.append(Match(self.terms[number], start, end, text[start:end]))
         return sorted(matches, key=lambda match: match.start)
 
-    def targets_of(self, matches: Sequence[Match]) -> "Glossary":
-        """Return the target terms of matches, to be found in their translation."""
-        targets = dict.fromkeys(target for match in matches for target in match.term.targets)
-        direction = Direction(self.direction.target, self.direction.source)
-        return Glossary(tuple(Term(target, ()) for target in targets), direction)
-
     def write_target(self, match: Match, text: str, place: int) -> str:
         """Return the preferred target term of a match in the case of a place in a text.
 
@@ -183,46 +177,40 @@ class Glossary:
         return upper(target[0]) + target[1:] if is_raised and target[1:].islower() else target
 
 
-@dataclass(frozen=True, eq=False)
-class TranslationMemory:
-    """Translations of whole texts in a file: TMX, or TSV with source, tab and target."""
+def read_memory(path: Path, direction: Direction) -> dict[str, str]:
+    """Return translations of whole texts from TMX, or from TSV with source, tab and target.
 
-    path: Path
-    direction: Direction
+    The key is the normal form of the source; of several targets the last one is taken, and the log
+    has their number. Raises UserError for another suffix, DataError for a damaged file or for TMX
+    without texts in both languages.
+    """
+    from mt.data.sources import TsvPairs  # deferred, since it imports Arrow
 
-    @cached_property
-    def targets(self) -> dict[str, str]:
-        """Targets by the normal form of their sources; of several targets, the last one.
+    targets, replaced = dict[str, str](), dict[str, str]()
+    path, sums = require_file(path), Checksums(UNVERIFIED, UNVERIFIED)
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    if plain.suffix.lower() == ".tmx":
+        pairs = UnitPairs(sums, path, *direction, read_tmx).read()
+    elif plain.suffix.lower() == ".tsv":
+        pairs = TsvPairs(sums, path, (0, 1), direction).read()
+    else:
+        raise UserError(f"{path}: unknown suffix; a translation memory is .tmx or .tsv")
+    for pair in pairs:
+        source, target = normalize_source(pair.source).strip(), join_lines(pair.target)
+        if source and target:
+            if targets.get(source, target) != target:
+                replaced[source] = targets[source]
+            targets[source] = target
+    if replaced:
+        source, other = next(iter(replaced.items()))
+        texts = [clip(make_printable(text), 60) for text in (source, targets[source], other)]
+        message = "%s: %d texts have several targets, the last is taken: `%s` is `%s`, not `%s`"
+        _logger.warning(message, path, len(replaced), *texts)
+    return targets
 
-        The log has the number of sources with several. Raises UserError for another suffix,
-        DataError for a damaged file or for TMX without texts in both languages.
-        """
-        from mt.data.sources import TsvPairs  # deferred, since it imports Arrow
 
-        targets, replaced = dict[str, str](), dict[str, str]()
-        path, sums = require_file(self.path), Checksums(UNVERIFIED, UNVERIFIED)
-        plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-        if plain.suffix.lower() == ".tmx":
-            pairs = UnitPairs(sums, path, *self.direction, read_tmx).read()
-        elif plain.suffix.lower() == ".tsv":
-            pairs = TsvPairs(sums, path, (0, 1), self.direction).read()
-        else:
-            raise UserError(f"{path}: unknown suffix; a translation memory is .tmx or .tsv")
-        for pair in pairs:
-            source, target = normalize_source(pair.source).strip(), join_lines(pair.target)
-            if source and target:
-                if targets.get(source, target) != target:
-                    replaced[source] = targets[source]
-                targets[source] = target
-        if replaced:
-            source, other = next(iter(replaced.items()))
-            texts = [clip(make_printable(text), 60) for text in (source, targets[source], other)]
-            message = "%s: %d texts have several targets, the last is taken: `%s` is `%s`, not `%s`"
-            _logger.warning(message, path, len(replaced), *texts)
-        return targets
-
-    def find(self, text: str) -> str | None:
-        """Return the target of a text, with the spaces around the text; None without one."""
-        is_whole = not isinstance(text, TaggedText)
-        target = self.targets.get(normalize_source(text).strip()) if is_whole else None
-        return target and text.replace(text.strip(" \t"), target)
+def find_whole(memory: Mapping[str, str], text: str) -> str | None:
+    """Return the target of a text, with the spaces around the text; None without one."""
+    is_whole = not isinstance(text, TaggedText)
+    target = memory.get(normalize_source(text).strip()) if is_whole else None
+    return target and text.replace(text.strip(" \t"), target)

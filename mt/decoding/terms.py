@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 
-from mt.data.glossary import Glossary, Match
+from mt.config.data import Direction
+from mt.data.glossary import Glossary, Match, Term
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import copied_spans
 from mt.data.words import is_unspaced
@@ -60,7 +61,10 @@ class Terms:
         matches = _find(self.glossary, item, part.source_text)
         if not matches:
             return part
-        free = _find(self.glossary.targets_of(matches), item, part.text)
+        targets = dict.fromkeys(target for match in matches for target in match.term.targets)
+        terms = tuple(Term(target, ()) for target in targets)
+        backwards = Direction(*reversed(self.glossary.direction))
+        free = _find(Glossary(terms, backwards), item, part.text)
         edits = dict[int, tuple[int, int, str]]()
         for number, match in enumerate(matches):
             order = match.term.targets

@@ -59,7 +59,7 @@ class FileJob:
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
     memory: Path | None = None
-    """File with translations of whole lines, see `mt.data.glossary.TranslationMemory`."""
+    """File with translations of whole lines, see `mt.data.glossary.read_memory`."""
 
 
 def translate_file(model: StoredModel, job: FileJob, *, device: str = "auto") -> None:
@@ -162,10 +162,7 @@ def load_for_files(
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    translator = Translator.from_stored(model, device)
-    translator.use_terms(terms)
-    translator.use_memory(memory)
-    return translator
+    return Translator.from_stored(model, device, terms=terms, memory=memory)
 
 
 def translated_windows(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, Term, TranslationMemory, as_terms
+from mt.data.glossary import Glossary, Term, as_terms, find_whole, read_memory
 from mt.data.placeholders import TaggedText
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
@@ -74,6 +74,8 @@ class Translation:
     """Terms of the glossary in the line, in order."""
     confidence: float | None = None
     """Expected chrF, 0 to 100; None for a blank line and without a calibration."""
+    links: tuple[Link, ...] = ()
+    """Aligned words of a TaggedText and its translation, see `Translator.find_links`."""
 
     @property
     def needs_review(self) -> bool:
@@ -119,7 +121,7 @@ class Translator:
         splits = {"on": True, "off": False, "auto": self.line_shape.is_of_single_sentences}
         self.splits_sentences = splits[decoding.split_sentences]
         self.glossary = Glossary((), direction)
-        self.memory: TranslationMemory | None = None
+        self.memory: dict[str, str] = {}
         self.folder: Path | None = None
         """Folder of the run or export."""
         self.weights_and_search_id = ""
@@ -143,12 +145,17 @@ class Translator:
         and `decoding.tag` is not set.
         """
         stored = StoredModel.read(Path(path), overrides)
-        translator = cls.from_stored(stored, device)
-        translator.use_memory(memory)
-        return translator
+        return cls.from_stored(stored, device, memory=memory)
 
     @classmethod
-    def from_stored(cls, stored: StoredModel, device: str) -> "Translator":
+    def from_stored(
+        cls,
+        stored: StoredModel,
+        device: str,
+        *,
+        terms: tuple[Term, ...] = (),
+        memory: Path | None = None,
+    ) -> "Translator":
         """Load the engine of a model and return its translator, as `load` does."""
         require_tag(stored.config.tags_to_choose(), stored.overrides, name=stored.path)
         decoding = stored.config.decoding
@@ -168,6 +175,8 @@ class Translator:
         is_hidden = stored.path.name.startswith(".")  # an export that is being written
         if stored.record.is_of_export and calibration is None and not is_hidden:
             _logger.info(_NO_CONFIDENCE, stored.path, stored.path)
+        translator.use_terms(terms)
+        translator.use_memory(memory)
         return translator
 
     def require_calibration(self, option: str) -> Calibration:
@@ -181,10 +190,10 @@ class Translator:
         self.glossary = Glossary(terms, self.direction)
 
     def use_memory(self, path: Path | None) -> None:
-        """Read a translation memory, and use it in all calls; see `TranslationMemory.targets`."""
+        """Read a translation memory, if any, and use it in all calls; see `read_memory`."""
         if path is not None:
-            self.memory = TranslationMemory(path, self.direction)
-            _logger.info("%s: %d texts with translations", path, len(self.memory.targets))
+            self.memory = read_memory(path, self.direction)
+            _logger.info("%s: %d texts with translations", path, len(self.memory))
 
     def translate(
         self,
@@ -227,7 +236,7 @@ class Translator:
         prefix has several sentences is not split into its own. Prefixes should end with a whole
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
         as lines. `glossary` is by default that of the translator. A line of its memory gets the
-        target from there, unless it has a prefix.
+        target from there, unless it has a prefix. A TaggedText has links, and no memory.
         """
         check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
@@ -265,17 +274,6 @@ class Translator:
             links_by_line.append(tuple(sorted(of_line, key=lambda link: link.target)))
         return links_by_line
 
-    def stream_with_links(
-        self, lines: Sequence[str]
-    ) -> Iterator[tuple[Translation, Sequence[Link]]]:
-        """Yield the translation of each line, with the links of `find_links` if it has tags."""
-        translations = self.stream(lines)
-        while window := [*islice(translations, self.decoding.look_ahead)]:
-            tagged = [line for line in window if isinstance(line.source, TaggedText)]
-            links = iter(self.find_links(tagged))
-            for line in window:
-                yield line, next(links) if isinstance(line.source, TaggedText) else ()
-
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int, terms: Terms
     ) -> Iterator[Translation]:
@@ -293,7 +291,8 @@ class Translator:
         while window := list(islice(pairs, look_ahead)):
             finished = dict[int, Translation]()
             for number, (text, prefix) in enumerate(window, done + 1):
-                target = self.memory.find(text) if self.memory and not prefix.strip() else None
+                is_free = self.memory and not prefix.strip()
+                target = find_whole(self.memory, text) if is_free else None
                 if target is not None:
                     only = (RankedTranslation(target, 0.0, ()),)
                     known = Translation(number, text, target, "memory", 0.0, alternatives=only)
@@ -311,7 +310,14 @@ class Translator:
                     of_line = [result for _, result in sorted(results[number])]
                     finished[number] = finish(done + number + 1, lines[number], of_line)
             for number, line in enumerate(lines):
-                yield finished.get(number) or finish(done + number + 1, line, [])
+                if number not in finished:
+                    finished[number] = finish(done + number + 1, line, [])
+            translations = [finished[number] for number in range(len(lines))]
+            tagged = [line for line in translations if isinstance(line.source, TaggedText)]
+            links = iter(self.find_links(tagged))
+            for translation in translations:
+                is_tagged = isinstance(translation.source, TaggedText)
+                yield replace(translation, links=next(links)) if is_tagged else translation
             done += len(lines)
 
     def _finish(

@@ -202,7 +202,7 @@ class DocumentJob:
     glossary: Path | None = None
     """File with terms, see `mt.data.glossary.read_terms`."""
     memory: Path | None = None
-    """File with translations of whole texts, see `mt.data.glossary.TranslationMemory`."""
+    """File with translations of whole texts, see `mt.data.glossary.read_memory`."""
 
     def check_options(self) -> None:
         """Raise UserError for an option of other formats."""
@@ -253,7 +253,7 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
         bar = stack.enter_context(progress_bar(job.input, texts=len(texts)))
 
         def translate() -> Iterator[TranslatedLine]:
-            for translation, links in translator.stream_with_links(texts):
+            for translation in translator.stream(texts):
                 if job.report:
                     kinds.update((job.report, note.partition(":")[0]) for note in translation.notes)
                 else:
@@ -267,7 +267,7 @@ def translate_document(model: StoredModel, job: DocumentJob, *, device: str = "a
                     and translation.status != "memory"
                     and (translation.status != "ok" or (translation.confidence or 0.0) < below)
                 )
-                yield TranslatedLine(translation.text, links, needs_review)
+                yield TranslatedLine(translation.text, translation.links, needs_review)
 
         def refuse(numbers: range, reason: str) -> None:
             _logger.warning("text %d: keeps its source: %s", numbers[0], reason)

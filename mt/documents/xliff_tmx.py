@@ -301,16 +301,16 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
             continue
         filled, empty = find_variants(unit)
         codes |= dict.fromkeys(filled)
-        code = find_language(filled, options.source)
+        code = find_language(tuple(filled), options.source)
         if code is None:
             yield Replacement(
                 unit.start, unit.start, "", f"units without a text in `{options.source}`"
             )
-        elif find_language(filled, options.target) is not None:
+        elif find_language(tuple(filled), options.target) is not None:
             yield Replacement(unit.start, unit.start, "", _TRANSLATED)
         else:
             text = filled[code].children("seg")[0]
-            target = find_language(empty, options.target)
+            target = find_language(tuple(empty), options.target)
             if target is not None and (segments := empty[target].children("seg")):
                 place = segments[0].start, _places(source, segments[0])[2]
                 around = _open_tag(source, segments[0]), "</seg>"
@@ -322,7 +322,7 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
                 around = f"{tag}<seg>", "</seg></tuv>"
             items = [*_read_content(source, text)]
             yield from _write_copy(source, (unit, text), place, items, around)
-    if find_language(dict.fromkeys(codes, ""), options.source) is None:
+    if find_language(tuple(codes), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
             f"there are {listed(sorted(codes)) or 'none'}"

@@ -15,11 +15,7 @@ from fastapi import HTTPException
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from mt.data.glossary import Glossary
-from mt.data.tokenizer import Tokenizer
-from mt.decoding.alignment import Link
-from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation, Translator
-from mt.documents.segments import TranslatedLine
 
 MORE_SECONDS = 0.003
 """Time that an incomplete batch waits for lines of other requests."""
@@ -38,25 +34,8 @@ class LineOptions:
 
     translator: Translator
     n_best: int = 1
-    links: bool = field(default=False, compare=False)
-    """Find the aligned words, for the places of tags."""
     glossary: Glossary | None = None
     """None: that of the translator."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineAnswer:
-    """Result for one line."""
-
-    translation: Translation
-    links: tuple[Link, ...] = ()
-    """Links of the best translation, if they were requested."""
-
-    @property
-    def text(self) -> TranslatedLine:
-        """Return the best translation with its links."""
-        translation = self.translation
-        return TranslatedLine(translation.text, self.links, translation.needs_review)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +44,8 @@ class _PendingRequest:
 
     lines: Sequence[str]
     options: LineOptions
-    future: Future[list[LineAnswer]] = field(default_factory=Future)
-    answers: list[LineAnswer] = field(default_factory=list)
+    future: Future[list[Translation]] = field(default_factory=Future)
+    answers: list[Translation] = field(default_factory=list)
     taken: int = 0
 
     @property
@@ -98,13 +77,11 @@ class Metrics:
         self._requests.labels(str(status)).inc()
         self._seconds.observe(seconds)
 
-    def count_batch(self, tokenizer: Tokenizer, translations: Sequence[Translation]) -> None:
+    def count_batch(self, translations: Sequence[Translation]) -> None:
         """Count a batch of translated lines."""
-        texts = [repair_unicode(line.source)[0] for line in translations]
-        sources = sum(len(ids) - 1 for ids in tokenizer.encode_source(texts))
-        targets = sum(len(line.alternatives[0].ids) for line in translations if line.alternatives)
-        self._tokens.labels("source").inc(sources)
-        self._tokens.labels("target").inc(targets)
+        parts = [part for line in translations for part in line.alternatives[0].parts]
+        self._tokens.labels("source").inc(sum(len(part.source) - 1 for part in parts))
+        self._tokens.labels("target").inc(sum(len(part.hypothesis.ids) for part in parts))
         self._sentences.inc(len(translations))
         self._batches.observe(len(translations))
 
@@ -167,8 +144,8 @@ class Batcher:
 
     def submit(
         self, lines: Sequence[str], options: LineOptions, *, is_begun: bool = False
-    ) -> Future[list[LineAnswer]]:
-        """Return a future of the answers to the lines, in order.
+    ) -> Future[list[Translation]]:
+        """Return a future of the translations of the lines, in order.
 
         It holds an HTTPException if the engine fails. Raises HTTPException after `stop`, and if too
         many lines wait and no earlier lines of the request were answered (`is_begun`).
@@ -228,7 +205,7 @@ class Batcher:
         try:
             translate = translator.stream
             translations = [*translate(lines, n_best=options.n_best, glossary=options.glossary)]
-            self.metrics.count_batch(translator.tokenizer, translations)
+            self.metrics.count_batch(translations)
         except Exception:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:
@@ -240,17 +217,8 @@ class Batcher:
             return
         self.failing.discard(translator)
         remaining = iter(translations)
-        results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
-        # Requests without links do not wait for those of others.
-        for request, own in sorted(results, key=lambda result: result[0].options.links):
-            try:
-                if request.options.links:
-                    request.answers += map(LineAnswer, own, translator.find_links(own))
-                else:
-                    request.answers += map(LineAnswer, own)
-            except Exception:
-                _logger.exception("the aligned words of a request could not be found")
-                _fail(request, FAILED)
+        for request, own_lines in batch:
+            request.answers += islice(remaining, len(own_lines))
             if len(request.answers) == len(request.lines) and _claim(request):
                 request.future.set_result(request.answers)
 

@@ -16,7 +16,6 @@ from starlette.types import Message
 
 from mt.config.data import Direction
 from mt.data.filters import identify, in_other_language
-from mt.data.placeholders import TaggedText
 from mt.decoding.preparation import repair_unicode
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
 from mt.documents.segments import Options, TranslatedLine, count_untranslated
@@ -37,7 +36,6 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-f:.]+:[0-9a-f:.]*")
 _LOCAL_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _KEY = re.compile(rb"[!-~]+")
-_LARGEST_KEY_FILE = 1 << 20
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 _LINE_END = re.compile(r"(\r\n|\r|\n)")  # as in the translator
 TextFormat = Literal["text", "html"]
@@ -146,8 +144,7 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
             )
     lines: list[bytes] = []
     if key_file:
-        with require_file(key_file).open("rb") as file:
-            lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
+        lines = [line.strip() for line in require_file(key_file).read_bytes().splitlines()]
         for position, line in enumerate(lines, start=1):
             if line and not _KEY.fullmatch(line):
                 problem = f"line {position} is not a key: a key has ASCII characters without spaces"
@@ -234,8 +231,6 @@ class RequestText:
     join: Callable[[Sequence[TranslatedLine], Refuse], bytes]
     """Function that returns the text, as UTF-8, or the file with other lines in place of these."""
     unit: Literal["line", "text"] = "text"
-    has_tags: bool = False
-    """True if links between lines and translations decide about the places of tags."""
     kept: Mapping[str, int] = field(default_factory=dict)
     """Number of texts by the reason for which they are not translated."""
 
@@ -276,8 +271,7 @@ def _find_texts(document: SourceDocument, options: Options) -> RequestText:
     def join(lines: Sequence[TranslatedLine], refuse: Refuse) -> bytes:
         return b"".join(document.translate(items, lines, refuse))
 
-    has_tags = any(isinstance(text, TaggedText) for text in texts)
-    return RequestText(tuple(texts), join, has_tags=has_tags, kept=count_untranslated(items))
+    return RequestText(tuple(texts), join, kept=count_untranslated(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +347,7 @@ def detect_language(texts: Sequence[str]) -> list[dict[str, Any]]:
     if not text.strip():
         raise _invalid(_MISSING.format("q"))
     try:
-        language, probability = identify(_readable(text))
+        language, probability = identify(repair_unicode(text)[0])
     except DataError as error:
         raise HTTPException(501, str(error)) from None
     return [_describe(language, probability)]
@@ -367,7 +361,7 @@ def detect_sources(texts: Sequence[str], language: str, pairs: Pairs) -> list[di
     clearly in another language.
     """
     detected = []
-    for text in map(_readable, texts):
+    for text in texts:
         try:
             likely, probability = identify(text)
             is_other = in_other_language(text, language)
@@ -382,10 +376,6 @@ def detect_sources(texts: Sequence[str], language: str, pairs: Pairs) -> list[di
 
 def _describe(language: str, probability: float) -> dict[str, Any]:
     return {"confidence": round(100 * probability, 1), "language": language}
-
-
-def _readable(text: str) -> str:
-    return repair_unicode(text)[0]
 
 
 def _invalid(message: str) -> HTTPException:

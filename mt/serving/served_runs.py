@@ -13,7 +13,7 @@ from fastapi import HTTPException
 
 from mt.config.data import Direction
 from mt.data.filters import load_identifier
-from mt.data.glossary import Term
+from mt.data.glossary import Term, read_memory
 from mt.decoding.load import StoredModel, require_tag
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError
@@ -69,19 +69,21 @@ class ServedRun:
         alternatives = min(counts.get(decoding.search, MOST_ALTERNATIVES), MOST_ALTERNATIVES)
         run = cls(folder, direction, score, alternatives, options, files=files)
         if with_model:
-            run.translator = Translator.from_stored(stored, options.device)
-            run.translator.use_terms(options.terms)
-            run.translator.use_memory(options.memory)
+            run.translator = Translator.from_stored(
+                stored, options.device, terms=options.terms, memory=options.memory
+            )
             # Links need the PyTorch engine beside an export: load it before its files are replaced.
             run.translator.find_links([*run.translator.stream([TRIAL])])
+        elif options.memory is not None:  # to refuse a file without these languages at once
+            read_memory(options.memory, direction)
         return run
 
 
 def list_files(folder: Path) -> frozenset[tuple[Any, ...]]:
     """Return path, inode, size and time of the files that form the model of a run."""
     facts = set()
-    for path in (path for pattern in _MODEL_FILES for path in folder.glob(pattern)):
-        with suppress(OSError):  # it is being replaced
+    with suppress(OSError):  # one is being replaced
+        for path in (path for pattern in _MODEL_FILES for path in folder.glob(pattern)):
             stat = path.stat()
             facts.add((path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return frozenset(facts)

@@ -24,11 +24,11 @@ from mt import __version__
 from mt.config.data import Direction
 from mt.data.glossary import Glossary, as_terms
 from mt.decoding.preparation import repair_unicode
-from mt.decoding.translator import Status
+from mt.decoding.translator import Status, Translation
 from mt.documents.html import visible_text
 from mt.documents.segments import TranslatedLine, format_untranslated
 from mt.errors import DataError, did_you_mean
-from mt.serving.batching import TRIAL, Batcher, LineAnswer, LineOptions
+from mt.serving.batching import TRIAL, Batcher, LineOptions
 from mt.serving.requests import (
     AUTO,
     CLIENT_GONE,
@@ -245,7 +245,7 @@ class Service:
             own = read_request(body, self.limits)
             route = self.pairs.choose(own.source, own.target)
             texts = await self.read_texts(own.texts, own.format, route.direction, "texts")
-            halves = await self.open(route, texts, own.alternatives, own.glossary)
+            halves = await self.open(route, own.alternatives, own.glossary)
             answers = await self.translate_texts(request, texts, halves)
             via = {"via": route.via} if route.via else {}
             return TranslationResponse(translations=answers, **via)
@@ -254,19 +254,19 @@ class Service:
         """Translate texts as LibreTranslate does."""
         self.access.check_key(request, missing=INVALID, field=read_key(body))
         asked = read_libre_request(body, self.limits, self.pairs)
-        is_auto, text = asked.source == AUTO, "\n".join(asked.texts)
-        if is_auto:
-            text = repair_unicode(visible_text(text) if asked.format == "html" else text)[0]
-            route = await asyncio.to_thread(self.pairs.choose, None, asked.target, text)
+        fields: dict[str, list[Any]] = {}
+        if asked.source == AUTO:
+            is_html = asked.format == "html"
+            plain = [visible_text(text) if is_html else text for text in asked.texts]
+            plain = [repair_unicode(text)[0] for text in plain]
+            choose = self.pairs.choose
+            route = await asyncio.to_thread(choose, None, asked.target, "\n".join(plain))
+            detected = asyncio.to_thread(detect_sources, plain, route.direction.source, self.pairs)
+            fields["detectedLanguage"] = await detected
         else:
             route = self.pairs.choose(asked.source, asked.target)
         texts = await self.read_texts(asked.texts, asked.format, route.direction, "q")
-        fields: dict[str, list[Any]] = {}
-        if is_auto:
-            plain = ["\n".join(text.lines) for text in texts]
-            detected = asyncio.to_thread(detect_sources, plain, route.direction.source, self.pairs)
-            fields["detectedLanguage"] = await detected
-        halves = await self.open(route, texts, asked.alternatives)
+        halves = await self.open(route, asked.alternatives)
         answers = await self.translate_texts(request, texts, halves)
         fields["translatedText"] = [answer.text for answer in answers]
         if asked.alternatives:
@@ -305,10 +305,6 @@ class Service:
         """
         async with self.accept(request) as received:
             self.access.check_key(request, missing=401)
-            fields = request.query_params
-            for field in fields:
-                if len(fields.getlist(field)) > 1:
-                    raise HTTPException(422, f"`{field}`: is given twice")
             path = PurePosixPath(name)
             if not path.name:
                 raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
@@ -327,11 +323,11 @@ class Service:
                 # The option of `mt translate` is a field here.
                 raise HTTPException(422, str(error).replace("--column", "column")) from None
             texts: list[TranslatedLine] = []
-            halves = await self.open(route, [file], rows=rows)
+            halves = await self.open(route, rows=rows)
             for start in range(0, len(file.lines), size):  # a file may be longer than the queue
                 lines = file.lines[start : start + size]
                 answers = await self.translate_lines(request, lines, halves, is_begun=bool(start))
-                texts += [answer.text for answer in answers]
+                texts += map(_as_line, answers)
             file_name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
             headers = {
                 "Content-Disposition": f"attachment; filename*=UTF-8''{file_name}",
@@ -387,15 +383,11 @@ class Service:
         return split
 
     async def open(
-        self,
-        route: Route,
-        texts: Sequence[RequestText],
-        alternatives: int = 0,
-        rows: Rows | None = None,
+        self, route: Route, alternatives: int = 0, rows: Rows | None = None
     ) -> list[LineOptions]:
-        """Return the options of texts for each model of a route, loaded if needed.
+        """Return the options of a request for each model of a route, loaded if needed.
 
-        Of two models, the second finds the alternatives; neither has links or terms. Raises
+        Of two models, the second finds the alternatives, and neither has terms. Raises
         HTTPException, 422, for rows that are no terms, or for two models.
         """
         try:
@@ -406,10 +398,8 @@ class Service:
             raise HTTPException(422, f"`glossary`: not for {route}: neither model has both sides")
         *before, last = await self.pairs.open(route)
         n_best = 1 + min(alternatives, route.runs[-1].alternatives)
-        links = not before and any(text.has_tags for text in texts)
         glossary = None if terms is None else Glossary(terms, route.direction)
-        options = LineOptions(last, n_best, links=links, glossary=glossary)
-        return [*map(LineOptions, before), options]
+        return [*map(LineOptions, before), LineOptions(last, n_best, glossary)]
 
     async def translate_texts(
         self, request: Request, texts: Sequence[RequestText], halves: Sequence[LineOptions]
@@ -426,8 +416,8 @@ class Service:
         halves: Sequence[LineOptions],
         *,
         is_begun: bool = False,
-    ) -> list[LineAnswer]:
-        """Return the answers for all lines, by one model or by two, one after the other.
+    ) -> list[Translation]:
+        """Return the translations of all lines, by one model or by two, one after the other.
 
         The lines are cancelled if the client disconnects first. Raises HTTPException if the batcher
         fails or refuses, and for a client that is gone.
@@ -437,9 +427,11 @@ class Service:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        answers: list[LineAnswer] = []
+        answers: list[Translation] = []
         for options in halves:
-            texts = [answer.translation.text for answer in answers] or lines
+            texts = [answer.text for answer in answers] or lines
+            if len(halves) > 1:  # no links of two models: tags return in proportion
+                texts = [*map(str, texts)]
             submitted = self.batcher.submit(texts, options, is_begun=is_begun or bool(answers))
             future = asyncio.wrap_future(submitted)
             gone: asyncio.Future[Any] = asyncio.ensure_future(disconnect())
@@ -455,14 +447,15 @@ class Service:
         return answers
 
 
-def _join_halves(first: LineAnswer, second: LineAnswer) -> LineAnswer:
-    """Return the answer of two models for a line: the worse status, and no confidence."""
-    half, translation = first.translation, second.translation
-    notes = (*(f"first model: {note}" for note in half.notes), *translation.notes)
-    status = min(half.status, translation.status, key=get_args(Status).index)
-    return LineAnswer(
-        replace(translation, source=half.source, status=status, notes=notes, confidence=None)
-    )
+def _join_halves(first: Translation, second: Translation) -> Translation:
+    """Return the translation of a line by two models: the worse status, and no confidence."""
+    notes = (*(f"first model: {note}" for note in first.notes), *second.notes)
+    status = min(first.status, second.status, key=get_args(Status).index)
+    return replace(second, source=first.source, status=status, notes=notes, confidence=None)
+
+
+def _as_line(translation: Translation) -> TranslatedLine:
+    return TranslatedLine(translation.text, translation.links, translation.needs_review)
 
 
 def read_request(body: Any, limits: Limits) -> TranslationRequest:
@@ -476,8 +469,6 @@ def read_request(body: Any, limits: Limits) -> TranslationRequest:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             text = f"`{key}`: unknown{did_you_mean(key, TranslationRequest.model_fields)}"
-        elif first["type"] == "missing":
-            text = f"`{key}`: is missing"
         elif key:
             text = f"`{key}`: {first['msg']}"
         else:
@@ -491,9 +482,8 @@ def read_request(body: Any, limits: Limits) -> TranslationRequest:
     return request
 
 
-def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
-    """Return the answer for a text from those for its lines."""
-    translations = [answer.translation for answer in answers]
+def _combine(text: RequestText, translations: list[Translation]) -> TextAnswer:
+    """Return the answer for a text from the translations of its lines."""
     scores: dict[str, float] = {}
     if len(translations) == 1:
         for alternative in translations[0].alternatives:
@@ -511,7 +501,7 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         notes.append(f"{text.unit} {positions[0]}: keeps its source: {reason}")
 
     return TextAnswer(
-        text=text.join([answer.text for answer in answers], refuse).decode(),
+        text=text.join([*map(_as_line, translations)], refuse).decode(),
         status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(line.score for line in translations),
         confidence=fmean(known) if known else None,

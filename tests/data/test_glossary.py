@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.config.data import Direction
-from mt.data.glossary import Glossary, Term, TranslationMemory, as_terms, read_terms
+from mt.data.glossary import Glossary, Term, as_terms, find_whole, read_memory, read_terms
 from mt.errors import DataError, UserError
 
 
@@ -238,11 +238,11 @@ def test_a_memory_has_the_last_target_of_the_normal_form_of_a_text(
     content = "".join(form.format(*row) for row in rows)
     path = tmp_path / f"memory{suffix}"
     path.write_text(f"<tmx>{content}</tmx>" if suffix == ".tmx" else f"en\tde\n{content}")
-    memory = TranslationMemory(path, Direction("en", "de"))
-    assert memory.targets == {"A café": "x", "b": "3", "B": "4"}
+    memory = read_memory(path, Direction("en", "de"))
+    assert memory == {"A café": "x", "b": "3", "B": "4"}
     assert "1 texts have several targets, the last is taken: `b` is `3`, not `2`" in caplog.text
     texts = ["\tA cafe\u0301\u00a0", "a café", "A café.", "b\n", "c", ""]
-    assert [memory.find(text) for text in texts] == ["\tx", None, None, "3", None, None]
+    assert [find_whole(memory, text) for text in texts] == ["\tx", None, None, "3", None, None]
 
 
 def test_a_file_that_is_no_memory_is_refused(tmp_path: Path) -> None:
@@ -254,4 +254,4 @@ def test_a_file_that_is_no_memory_is_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(UserError, match=message):
-            TranslationMemory(tmp_path / name, Direction("en", "de")).find("a")
+            read_memory(tmp_path / name, Direction("en", "de"))

@@ -1,32 +1,15 @@
-import json
-import math
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from mt.decoding import scoring
-from mt.decoding.scoring import SCORING, ForcedScore, ScoreJob, Totals, score_windows, write_scores
+from mt.decoding.scoring import SCORING, ForcedScore, ScoreJob, score_windows, write_scores
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 
 LINES = ["one two", "three", "", "four four four four", "nine eight", "zero", "five \u2028 six"]
-
-
-def test_scores_are_summed_and_written_as_text_and_json() -> None:
-    long, short = (
-        ForcedScore(("x",) * len(log_probs), log_probs)
-        for log_probs in ((-1.0, -0.5, -0.75), (-0.25,))
-    )
-    assert long.as_text() == "-2.250000\t3\t-0.750000"
-    assert json.loads(short.as_json()) == {
-        **{"log_prob": -0.25, "mean": -0.25, "tokens": ["x"], "log_probs": [-0.25]}
-    }
-    assert Totals.of([long, short]).as_text() == (
-        f"perplexity {math.exp(2.5 / 4):.4f} per token, log-probability -2.5000, "
-        "4 tokens with end marks, 2 sentences"
-    )
 
 
 @pytest.fixture

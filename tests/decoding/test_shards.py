@@ -292,14 +292,11 @@ def test_shards_partition_the_windows(total: int, of: int, window: int) -> None:
     assert all(abs(len(part) - total / of) <= window for part in parts)
 
 
-def test_shard_names_sort_in_the_order_of_the_lines() -> None:
+def test_shards_are_parsed_or_refused_and_their_names_are_in_order() -> None:
     names = [shard.path(Path("a/news.de")).name for shard in Shard(1, 12).all()]
     assert names[:2] == ["news.01-of-12.de", "news.02-of-12.de"]
     assert sorted(names) == names
     assert Shard(1, 1).path(Path("a/news")) == Path("a/news")
-
-
-def test_shards_are_parsed_or_refused() -> None:
     assert Shard.parse("2/8") == Shard(2, 8)
     for text in ("0/8", "9/8", "8", "1/0", "a/b", "-1/2", "1/2/3", ""):
         with pytest.raises(UserError):

@@ -384,6 +384,7 @@ def test_texts_of_a_memory_are_not_searched(tmp_path: Path) -> None:
     assert [line.source for line in translations] == lines
     assert [line.line_number for line in translations] == [1, 2, 3, 4, 5]
     assert [line.text for line in translations][:2] == ["A", " A "]
+    assert [bool(line.links) for line in translations] == [False] * 4 + [True]
     [forced] = translator.stream(["the dog"], prefixes=["der"])
     assert forced.status != "memory"
 

@@ -1,4 +1,3 @@
-import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from mt.decoding.engine import Engine, Hypothesis, TranslatedPart, length_limit
 from mt.decoding.retries import BLOCKED_NGRAM
-from mt.decoding.translator import RankedTranslation, Translation, log_notes
+from mt.decoding.translator import RankedTranslation, Translation
 from mt.errors import UserError
 from mt.languages import in_upper_case
 from mt.runs import LineStatistics
@@ -62,19 +61,12 @@ def test_addresses_longer_than_the_model_supports_are_copied(line: str, text: st
     assert any("translated in" in note for note in translation.notes)
 
 
-def test_line_ends_in_the_output_become_a_space() -> None:
-    lines = ["a\nb", "a\r\nb", "a\rb", "a\u2028b\u0085c"]
-    texts = ["A B", "A B", "A B", "A\u2028B\u0085C"]
-    assert build_translator(UpperCase()).translate(lines) == texts
-
-
-def test_lone_surrogates_are_replaced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    translations = list(build_translator(UpperCase()).stream(["fine", "a\ud800b"]))
-    assert [each.text for each in translations] == ["FINE", "A\ufffdB"]
-    for translation in translations:
-        log_notes(translation)
-    assert caplog.messages == ["line 2: lone surrogates are read as U+FFFD"]
-    assert caplog.records[0].levelno == logging.WARNING
+def test_line_ends_become_a_space_and_lone_surrogates_are_replaced() -> None:
+    lines = ["a\nb", "a\r\nb", "a\rb", "a\u2028b\u0085c", "a\ud800b"]
+    texts = ["A B", "A B", "A B", "A\u2028B\u0085C", "A\ufffdB"]
+    *plain, repaired = build_translator(UpperCase()).stream(lines)
+    assert [each.text for each in (*plain, repaired)] == texts
+    assert repaired.notes == ("lone surrogates are read as U+FFFD",)
 
 
 def test_look_ahead_is_bounded() -> None:
@@ -257,16 +249,14 @@ def test_alternatives_of_a_split_line_are_the_best_combinations_of_its_parts() -
     assert len({each.text for each in found.alternatives}) == 5
 
 
-def test_more_alternatives_than_the_search_finds_are_an_error() -> None:
+def test_wrong_arguments_are_errors() -> None:
     with pytest.raises(UserError):
         build_translator(UpperCase()).stream([], n_best=6)
     with pytest.raises(UserError):
         build_translator(UpperCase(), search="greedy").stream([], n_best=2)
     assert list(build_translator(UpperCase(), beam=6).stream([], n_best=6)) == []
     assert list(build_translator(UpperCase(), search="sample", beam=1).stream([], n_best=9)) == []
-
-
-def test_one_string_in_place_of_a_list_is_an_error() -> None:
+    # One string in place of a list.
     with pytest.raises(TypeError):
         build_translator(UpperCase()).translate("a text")
     with pytest.raises(TypeError):

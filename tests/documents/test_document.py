@@ -235,15 +235,6 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
         assert b"".join(translated).decode() == text.upper()
 
 
-def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:
-    source, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
-    source.write_bytes(b"<tmx><tu><tuv xml:lang='fr'><seg>a</seg></tuv></tu></tmx>")
-    with pytest.raises(DataError):
-        translate_document(MODEL, DocumentJob(source, output, "tmx"))
-    assert not output.exists()
-    assert not engine.calls
-
-
 def test_bad_jobs_are_refused_before_the_run_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,26 +260,6 @@ def test_bad_jobs_are_refused_before_the_run_is_loaded(
         with pytest.raises(UserError, match=message):
             translate_document(MODEL, job)
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "broken.html"}
-
-
-def test_failing_translation_keeps_the_old_output(
-    engine: UpperCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page, output = tmp_path / "page.html", tmp_path / "out.html"
-    page.write_bytes(PAGE * 3)
-    output.write_bytes(b"old")
-    search = engine.n_best_ids
-
-    def fail(*arguments: Any, **named: Any) -> Any:
-        if len(engine.calls) == 3:
-            raise KeyboardInterrupt
-        return search(*arguments, **named)
-
-    monkeypatch.setattr(engine, "n_best_ids", fail)
-    with pytest.raises(KeyboardInterrupt):
-        translate_document(MODEL, DocumentJob(page, output, "html"))
-    assert output.read_bytes() == b"old"
-    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "out.html"}
 
 
 def doubt(translations: Iterable[Translation]) -> Iterator[Translation]:

@@ -603,45 +603,39 @@ def test_markup_is_kept_beside_signs_that_move(source: str) -> None:
             assert page.count(tag) == render(source).count(tag)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "{{ a ", "$a ", "{% a ", "==a ", "~a ", ":a: ", "[[a ", "\\( ", "{a{", "^[a ", "a://b ",
-        "@a ", "<A b={", "$$\n", "{/*\n", "!!! a\n", ": b\n", "*a `b` ", "| a \\| b ",
-    ],
+REPEATED_MARKDOWN = (
+    "{{ a ", "$a ", "{% a ", "==a ", "~a ", ":a: ", "[[a ", "\\( ", "{a{", "^[a ", "a://b ",
+    "@a ", "<A b={", "$$\n", "{/*\n", "!!! a\n", ": b\n", "*a `b` ", "| a \\| b ",
 )  # fmt: skip
-def test_time_grows_with_the_markdown(part: str) -> None:
-    def seconds(count: int) -> float:
-        start = process_time()
-        translated((part * count).encode(), "markdown", str.upper)
-        return process_time() - start
-
-    assert seconds(4000) < 16 * seconds(500) + 1
+REPEATED_HTML = (
+    "<!DOCTYPE a [ ] x >",
+    "x <img alt='a'>",
+    "<![CDATA[ ",
+    "<a b='c' title=d",
+    "<code>a",
+)
 
 
 @pytest.mark.parametrize(
-    "part", ["<!DOCTYPE a [ ] x >", "x <img alt='a'>", "<![CDATA[ ", "<a b='c' title=d", "<code>a"]
+    ("format", "part", "few"),
+    [
+        *(("markdown", part, 500) for part in REPEATED_MARKDOWN),
+        *(("html", part, 1500) for part in REPEATED_HTML),
+        ("jsonl", "* A b\n", 3000),
+    ],
 )
-def test_time_grows_with_the_page(part: str) -> None:
+def test_time_grows_with_the_document(format: Format, part: str, few: int) -> None:
     def seconds(count: int) -> float:
+        text = json.dumps({"t": part * count}) if format == "jsonl" else part * count
         gc.disable()  # its time depends on the objects of earlier tests
         try:
             start = process_time()
-            translated((part * count).encode(), "html", str.upper)
+            translated(text.encode(), format, str.upper, column="t")
             return process_time() - start
         finally:
             gc.enable()
 
-    assert seconds(12_000) < 20 * seconds(1500) + 1
-
-
-def test_time_grows_with_the_lines_of_a_string() -> None:
-    def seconds(count: int) -> float:
-        start = process_time()
-        translated(json.dumps({"t": "* A b\n" * count}).encode(), "jsonl", str.upper, column="t")
-        return process_time() - start
-
-    assert seconds(24_000) < 16 * seconds(3000)
+    assert seconds(8 * few) < 18 * seconds(few) + 1
 
 
 def test_deep_nesting_and_large_pages() -> None:

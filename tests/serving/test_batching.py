@@ -9,8 +9,8 @@ from fastapi import HTTPException
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mt.decoding.alignment import Link
-from mt.decoding.translator import Translation, Translator
+from mt.data.placeholders import TaggedText
+from mt.decoding.translator import Translator
 from mt.serving.batching import Batcher, LineOptions, Metrics
 
 Build = Callable[..., Translator]
@@ -41,7 +41,7 @@ def started(batcher: Batcher) -> Iterator[None]:
 
 
 def texts(future: Any) -> list[str]:
-    return [answer.translation.text for answer in future.result(timeout=10)]
+    return [answer.text for answer in future.result(timeout=10)]
 
 
 def reverse(lines: Sequence[str]) -> list[str]:
@@ -93,7 +93,7 @@ def test_every_request_gets_its_own_answers(
         ]
         assert [texts(future) for future in futures] == [reverse(own) for own in lines]
         for future, (_, n_best) in zip(futures, jobs, strict=True):
-            lists = [answer.translation.alternatives for answer in future.result()]
+            lists = [answer.alternatives for answer in future.result()]
             assert all(len(alternatives) == n_best for alternatives in lists)
     assert all(len(batch) <= batch_size for _, batch in engine.calls)
     translated = [line for _, batch in engine.calls for line in batch]
@@ -119,38 +119,14 @@ def test_short_request_waits_for_one_batch_of_each_earlier_request(
     assert all(len(lines) == batch_size for lines in batches[:-1])
 
 
-def test_requests_do_not_wait_for_the_links_of_others(
-    backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[str] = []
-    link = Link((0, 1), (1, 2))
-
-    def find_links(translations: Sequence[Translation]) -> list[tuple[Link, ...]]:
-        order.append("linked")
-        return [(link,), ()]
-
-    translator = backwards(batch_size=8)
-    monkeypatch.setattr(translator, "find_links", find_links)
-    queue = Queue(translator)
-    asks, plain = queue.add(["ab", ""], links=True), queue.add(["cd"])
-    plain.add_done_callback(lambda _: order.append("plain"))
-    with started(queue):
-        assert texts(asks) == ["ba", ""]
-        assert texts(plain) == ["dc"]
-    assert order == ["plain", "linked"]
-    assert engine.calls == [(1, ["ab", "cd"])], "they share a batch"
-    assert [answer.links for answer in asks.result()] == [(link,), ()]
-    assert [answer.links for answer in plain.result()] == [()]
-
-
 def test_failing_requests_fail_no_other_request(
     backwards: Build, engine: Any, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     translator = backwards(batch_size=4)
-    monkeypatch.setattr(translator, "find_links", lambda _: 1 // 0)
+    monkeypatch.setattr(translator, "find_links", lambda tagged: [1 // 0 for _ in tagged])
     queue = Queue(translator)
     good, bad = queue.add(["ab"]), queue.add(["c", "bell", "d", "e", "f", "g"])
-    unlinked = queue.add(["ij"], links=True)
+    unlinked = queue.add([TaggedText("ij")])
     with started(queue), caplog.at_level(logging.ERROR):
         assert texts(good) == ["ba"]
         for failing in (bad, unlinked):

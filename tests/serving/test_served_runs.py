@@ -108,9 +108,16 @@ def test_two_models_join_status_and_notes_but_no_terms(serve: Serve, three: Pair
         assert answer["detectedLanguage"]["language"] == "fr"
 
 
-def test_two_runs_of_one_pair_are_refused(backwards: Build) -> None:
+def test_runs_that_cannot_be_served_are_refused(
+    backwards: Build, run: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="one and two both translate en to en"):
         Pairs([served(backwards(), "one"), served(backwards(), "two")])
+    memory = tmp_path / "french.tmx"
+    memory.write_text("<tmx><tu><tuv xml:lang='fr'><seg>a</seg></tuv></tu></tmx>")
+    for path in (memory, tmp_path / "none.tmx"):
+        with pytest.raises(UserError, match=path.name):
+            ServedRun.read(run, ModelOptions(memory=path), with_model=False)
 
 
 def change_weights(run: Path, target: Path) -> None:

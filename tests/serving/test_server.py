@@ -125,7 +125,7 @@ def test_unavailable_address_run_or_engine_is_an_error_before_requests(
     with pytest.raises(RunError):
         start(tmp_path / "none", "127.0.0.1", 0)
     monkeypatch.setattr("mt.serving.served_runs.TRIAL", "bell")
-    monkeypatch.setattr(Translator, "from_stored", lambda *_: backwards())
+    monkeypatch.setattr(Translator, "from_stored", lambda *_, **__: backwards())
     monkeypatch.setattr(server, "build_server", lambda *_, **__: pytest.fail("it listens"))
     with pytest.raises(MemoryError):
         start(finished_run, "127.0.0.1", 0)
