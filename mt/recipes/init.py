@@ -78,10 +78,10 @@ With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3
 _TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
 ADAPTATION = ((10_000, 1.0, 1 / 8, "18m"), (1000, 2.0, 1 / 8, "7m"), (0, 4.0, 1 / 16, "150s"))
 """Least number of new pairs, their weight, share of the rate of a new model, and budget."""
-_OLD_SHARE = 2.0
-"""Characters of old text for each new one."""
-_OLD_PAIRS = 20_000
-"""Old pairs to write where there are fewer new ones."""
+_OLD_PER_NEW = 4
+"""Old pairs drawn for each new one."""
+_LEAST_OLD = 20_000
+"""Old pairs to write, where a run has them, for few new ones."""
 _LEAST_UNSEEN = 0.05
 """Share of the new pairs that a run must not have seen in its corpora or test splits."""
 _TRANSLATED = 2000
@@ -451,10 +451,10 @@ def _adapt(
     if old:
         keys["learning_rate"] = automatic.choose_learning_rate(start.model.d_model, share)
     for corpus, pairs in old or _translate_new_sources(run, start, data):
-        total += corpus.weight * sum(len(pair.source) + len(pair.target) for pair in pairs)
+        total += corpus.weight * len(pairs)
         name = "old" if corpus.key == "train" else corpus.key.rpartition(".")[2]
         texts[free_name(name)] = corpus, pairs
-    drawn = _OLD_SHARE * weight * sum(scan.corpora.characters) / max(total, 1.0)
+    drawn = _OLD_PER_NEW * weight * scan.distinct / max(total, 1.0)
     sections = dict[str, TextSource]()
     with open_aside(folder) as temporary:
         for name, (corpus, pairs) in texts.items():
@@ -483,7 +483,8 @@ def _sample_old_pairs(
     run: Path, start: Config, new_pairs: int, unseen: set[SentencePair]
 ) -> OldPairs:
     """Return an even sample of a run's cleaned corpora, or []; take all pairs out of `unseen`."""
-    old, sample = OldPairs(), EvenSample[tuple[str, SentencePair]](max(2 * new_pairs, _OLD_PAIRS))
+    most = max(_OLD_PER_NEW * new_pairs, _LEAST_OLD)
+    old, sample = OldPairs(), EvenSample[tuple[str, SentencePair]](most)
     try:
         corpora = open_training_corpora(start.data)
         for corpus in corpora:

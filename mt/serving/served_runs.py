@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,12 @@ class ServedRun:
             )
             # Links need the PyTorch engine beside an export: load it before its files are replaced.
             run.translator.find_links([*run.translator.stream([TRIAL])])
-        elif options.memory is not None:  # to refuse a file without these languages at once
-            read_memory(options.memory, direction)
+        elif options.memory is not None:
+            try:
+                read_memory(options.memory, direction)
+            except DataError as error:
+                _logger.warning("%s has no translation memory: %s", folder, error)
+                run.options = replace(options, memory=None)
         return run
 
 

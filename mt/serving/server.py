@@ -45,7 +45,10 @@ def serve_runs(
     host, port = address
     with _bind(host, port) as listener:
         one = len(runs) == 1
-        pairs = Pairs([ServedRun.read(run, options, with_model=one) for run in runs], keep)
+        served = [ServedRun.read(run, options, with_model=one) for run in runs]
+        if options.memory is not None and not any(run.options.memory for run in served):
+            raise UserError(f"--memory {options.memory}: cannot be used for a pair of these runs")
+        pairs = Pairs(served, keep)
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         if not is_local and not access.keys:
             _logger.warning("%s is open to other machines, without an API key", host)

@@ -19,7 +19,7 @@ from mt.evaluation.checks import ScoredText
 from mt.evaluation.compare import System, compare_systems
 from mt.evaluation.evaluate import EvaluationSet, translate_pairs
 from mt.evaluation.run_info import render_card, update_card
-from mt.evaluation.scores import ONE_ERROR, choose_tokenizer, label_scores, why_unable_to_rank
+from mt.evaluation.scores import LEVELS, choose_tokenizer, label_scores, why_unable_to_rank
 from mt.files import open_aside, put_in_place, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_average, merge_low_rank, parameter_tensors
@@ -145,7 +145,10 @@ def compare_with_start(run: Path) -> str:
             p_value = "" if after.p_value is None else f"{after.p_value:.4f}"
             rows.append([label, after.metric, *values, p_value, after.outcome])
             signatures[f"{after.metric}: {after.signature}"] = None
-    notes = [f"before: {training.init_from}; after: {run}; p: paired bootstrap, one tail"]
+    notes = [
+        f"before: {training.init_from}; after: {run}; p: paired bootstrap, one "
+        f"tail, significant below {LEVELS['bootstrap']}"
+    ]
     table = "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes, *signatures])
     return table if signatures else ""
 
@@ -171,7 +174,7 @@ def _choose_single(
     one, other = validated(best.update), validated(last)
     final = chosen = other.ranked(last, metric)
     verdict = "not better"
-    if validator.is_clearly_better(one, other, metric, level=ONE_ERROR):
+    if validator.is_clearly_better(one, other, metric):
         chosen, verdict = best, "better"
     return chosen, (
         f"the best, {best.as_text(name)}, is {verdict} than the last, {final.as_text(name)}, by "

@@ -25,6 +25,7 @@ from mt.evaluation.evaluate import translate_pairs
 from mt.evaluation.run_info import read_events
 from mt.evaluation.scores import (
     LEAST_DIFFERING,
+    ONE_ERROR,
     SAMPLES,
     Evaluation,
     choose_metrics,
@@ -129,13 +130,11 @@ class Validator:
         sample = sample_lines(translation=texts[typical_pair(pairs)])
         return Validation(mean_loss(losses), evaluation, statistics, sample, tuple(texts), losses)
 
-    def is_clearly_better(
-        self, one: "Validation", other: "Validation", metric: Metric, *, level: float
-    ) -> bool:
-        """Return True if the first of two validations is better by more than chance.
+    def is_clearly_better(self, one: "Validation", other: "Validation", metric: Metric) -> bool:
+        """Return True if the first of two validations is better by more than a standard error.
 
         Sentences are resampled for BLEU, or for chrF where BLEU does not rank, and batches for the
-        loss. `level` is the highest p-value of one tail.
+        loss.
         """
         if metric == "loss":
             losses, other_losses = np.array(one.losses), np.array(other.losses)
@@ -143,7 +142,7 @@ class Validator:
             drawn = np.random.default_rng(1).integers(len(losses), size=size)
             sums, other_sums = losses[drawn].sum(axis=1), other_losses[drawn].sum(axis=1)
             wins = sums[:, 0] / sums[:, 1] < other_sums[:, 0] / other_sums[:, 1]
-            is_significant = wins.mean() > 1 - level
+            is_significant = wins.mean() > 1 - ONE_ERROR
             return len(losses) >= LEAST_DIFFERING and bool(is_significant)
         bleu, chrf = choose_metrics(self.direction.target, self.bleu_tokenizer)
         return is_better_than_chance(
@@ -151,7 +150,7 @@ class Validator:
             one.texts,
             other.texts,
             [[pair.target for pair in spread(self.data.valid, len(one.texts))]],
-            level=level,
+            level=ONE_ERROR,
         )
 
 

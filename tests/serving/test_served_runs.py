@@ -20,7 +20,9 @@ from mt.errors import UserError
 from mt.export.export import ExportOptions
 from mt.files import hash_file
 from mt.serving import served_runs as module
+from mt.serving.requests import Access, Limits
 from mt.serving.served_runs import ModelOptions, Pairs, ServedRun
+from mt.serving.server import serve_runs
 from tests.decoding.fakes import UpperCase, build_translator
 from tests.decoding.test_confidence import calibration
 from tests.factories import export_run
@@ -115,9 +117,11 @@ def test_runs_that_cannot_be_served_are_refused(
         Pairs([served(backwards(), "one"), served(backwards(), "two")])
     memory = tmp_path / "french.tmx"
     memory.write_text("<tmx><tu><tuv xml:lang='fr'><seg>a</seg></tuv></tu></tmx>")
-    for path in (memory, tmp_path / "none.tmx"):
-        with pytest.raises(UserError, match=path.name):
-            ServedRun.read(run, ModelOptions(memory=path), with_model=False)
+    options = ModelOptions(memory=memory)
+    assert ServedRun.read(run, options, with_model=False).options.memory is None
+    for runs in ([run], [run, run]):
+        with pytest.raises(UserError, match=memory.name):
+            serve_runs(runs, ("127.0.0.1", 0), options, limits=Limits(), access=Access())
 
 
 def change_weights(run: Path, target: Path) -> None:
