@@ -127,7 +127,8 @@ def train(
     summary = train_model(loaded, run, began_at=began_at)
     if summary:  # rank 0 alone
         export_and_calibrate(run, loaded)
-        table = "" if was_finished else compare_with_start(run)
+        continues = loaded.training.init_from is not None and not was_finished
+        table = compare_with_start(run) if continues else ""
         typer.echo(summary)  # last: the reader of a pipe may have gone
         if table:
             typer.echo(f"\n{table}\n")

@@ -113,12 +113,11 @@ def compare_with_start(run: Path) -> str:
     """Return a table of the test scores of a finished run, and of the run that it continues.
 
     Both translate some pairs of each test split, or else of `valid`, by greedy search. A split
-    that cannot be compared is logged. Returns "" for a run that continues no other.
+    that cannot be compared is logged. Returns "" if all are.
     """
     config = load_config(run / CONFIG_FILE)
     training = config.training
-    if training.init_from is None:
-        return ""
+    assert training.init_from is not None, "the run continues another"
     rows = [["split", "metric", "before", "after", "difference", "p", "after is"]]
     signatures = dict[str, None]()
     for name in config.data.tests or ("valid",):

@@ -66,7 +66,7 @@ def test_invalid_value_is_one_line(added: str, message: str, refuse: Refuse) -> 
         ("{sorce: a, target: b}", "`data.train.sorce`: unknown; did you mean `data.train.source`?"),
         ("c/train", "`data.train`: expected keys such as `corpus`, got `c/train`"),
         ("", "`data.train`: expected keys such as `corpus`, got `null`"),
-        ("{}", "`data.train`: needs `corpus`, or both `source` and `target`"),
+        ("{}", "`data.train`: needs `corpus`, `sacrebleu`, or both `source` and `target`"),
         ("{source: a}", "`data.train`: `target` is missing: `source` and `target` go together"),
         ("{corpus: train}", "`train` does not have the right form: `name/split`, found as $MT"),
     ],
