@@ -116,8 +116,8 @@ def test_config_in_place_of_a_run_is_answered_with_its_run(refused: Refused, rec
 
 READ = {
     *("api_key_file", "config", "corpora", "file", "glossary", "inputs", "origin", "path"),
-    *("memory", "prefixes", "references", "sample", "source", "sources", "subject", "systems"),
-    *("target", "targets", "test", "valid", "RUN"),
+    *("memory", "prefixes", "references", "runs", "sample", "source", "sources", "subject"),
+    *("systems", "target", "targets", "test", "valid", "RUN"),
 }
 """Paths that are read, by name or metavar; each other path of a command is an output."""
 RESUMED = {"train run", "reproduce run", "plan run"}

@@ -117,17 +117,17 @@ def test_default_compiler_computes_the_same() -> None:
     torch.testing.assert_close(compiled, losses_and_gradients(compiled=False), atol=1e-5, rtol=1e-4)
 
 
-LONG: dict[str, Any] = {"max_updates": 5000}
+LONG: dict[str, Any] = {"max_updates": 20_000}
 
 
 @pytest.mark.parametrize(
     ("training", "machine", "expected"),
     [
         (LONG, {}, "on"),
-        ({"max_updates": 4999}, {}, "off"),
-        ({"max_updates": 4999, "budget": "9d"}, {}, "on"),
-        ({"max_updates": None, "budget": "30m"}, {}, "on"),
-        ({"max_updates": None, "budget": "29m"}, {}, "off"),
+        ({"max_updates": 19_999}, {}, "off"),
+        ({"max_updates": 19_999, "budget": "9d"}, {}, "on"),
+        ({"max_updates": None, "budget": "2h"}, {}, "on"),
+        ({"max_updates": None, "budget": "119m"}, {}, "off"),
         ({"max_updates": None, "patience": 5}, {}, "on"),
         ({**LONG, "guided_alignment": 0.2}, {}, "off"),
         ({**LONG, "compile": "off"}, {}, "off"),

@@ -265,7 +265,7 @@ def test_run_keeps_its_bleu_tokenizer_where_the_files_of_the_machine_change(
     assert train_to(tmp_path / "without", 4) == ["13a", "13a"]
     assert train_to(tmp_path / "with", 2) == ["flores200"]
     place.unlink()
-    with pytest.raises(UserError, match=r"^BLEU tokenizer `flores200`: its model cannot be downl"):
+    with pytest.raises(UserError, match=r"^BLEU tokenizer `flores200`: its model is missing "):
         train_to(tmp_path / "with", 4)
     assert last_state(tmp_path / "with")["update"] == 2
     missing_model_reason.cache_clear()
