@@ -76,7 +76,7 @@ AUGMENTED_PASSES = 12
 With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
 _TERMS = "  # terms: 0.3  # obey `--glossary`; needs `vocabulary: joint`"
-ADAPTATION = ((10_000, 1.0, 1 / 8, "18m"), (1000, 2.0, 1 / 8, "7m"), (0, 4.0, 1 / 16, "150s"))
+ADAPTATION = ((10_000, 1.0, 1 / 8, "17m"), (1000, 2.0, 1 / 8, "5m"), (0, 4.0, 1 / 16, "2m"))
 """Least number of new pairs, their weight, share of the rate of a new model, and budget."""
 _OLD_PER_NEW = 4
 """Old pairs drawn for each new one."""
