@@ -51,7 +51,7 @@ class ServedRun:
     quality: str = ""
     """Score on the validation split."""
     alternatives: int = 0
-    """Translations besides the best one that the search finds, at most MOST_ALTERNATIVES."""
+    """Number of translations after the best one, at most MOST_ALTERNATIVES."""
     options: ModelOptions = ModelOptions()
     translator: Translator | None = None
     files: frozenset[tuple[Any, ...]] = frozenset()

@@ -113,7 +113,7 @@ def compare_with_start(run: Path) -> str:
     """Return a table of the test scores of a finished run, and of the run that it continues.
 
     Both translate some pairs of each test split, or else of `valid`, by greedy search. A split
-    that cannot be compared is logged. Returns "" if all are.
+    that cannot be compared is logged. Returns "" if no split can be compared.
     """
     config = load_config(run / CONFIG_FILE)
     training = config.training
@@ -145,8 +145,8 @@ def compare_with_start(run: Path) -> str:
             rows.append([label, after.metric, *values, p_value, after.outcome])
             signatures[f"{after.metric}: {after.signature}"] = None
     notes = [
-        f"before: {training.init_from}; after: {run}; p: paired bootstrap, one "
-        f"tail, significant below {LEVELS['bootstrap']}"
+        f"before: {training.init_from}; after: {run}",
+        f"p: paired bootstrap, one tail; a difference is significant below {LEVELS['bootstrap']}",
     ]
     table = "\n".join([align_columns(rows, right=(2, 3, 4, 5)), *notes, *signatures])
     return table if signatures else ""
