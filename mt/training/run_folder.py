@@ -163,8 +163,8 @@ class RunFolder:
         Call it inside `open_run`: another training may be preparing its data.
         """
         if not self.has_trained():
-            for file in [*self.tokenizer.glob("*"), self.corpora]:
-                file.unlink(missing_ok=True)
+            shutil.rmtree(self.tokenizer, ignore_errors=True)
+            self.corpora.unlink(missing_ok=True)
         if not self.config.exists() or load_config(self.config) != config:
             self.write_config(config)
 
@@ -276,7 +276,8 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
     with lock_file(path / ".lock", busy=busy):
-        delete_abandoned(path)
+        for inside in [path, *path.rglob("*/")]:
+            delete_abandoned(inside)
         try:
             yield folder
         except (OSError, UserError) as error:

@@ -106,7 +106,7 @@ class TrainingProcess:
         time.sleep(kill.delay_seconds)
         self.process.kill()
         self.process.join()
-        assert self.process.exitcode in {0, -9}
+        assert self.process.exitcode in {0, -9}, log_of(self.run).read_text(encoding="utf-8")
         return self.process.exitcode != 0
 
     def is_due(self, kill: Kill) -> bool:

@@ -140,6 +140,7 @@ def test_run_without_checkpoint_may_begin_with_another_config(tmp_path: Path) ->
     folder, _ = opened(tmp_path / "x", config())
     folder.tokenizer.mkdir()
     (folder.tokenizer / "joint.model").write_text("half of it")
+    (folder.tokenizer / ".x.mt-aside").mkdir()  # by a killed process that had no lock yet
     before = folder.config.read_bytes()
     with open_run(tmp_path / "x"):  # changes no file
         pass
@@ -147,7 +148,17 @@ def test_run_without_checkpoint_may_begin_with_another_config(tmp_path: Path) ->
     assert folder.config.read_bytes() == before
     again, changes = opened(tmp_path / "x", config(label_smoothing=0.2))
     assert changes == []
-    assert not (again.tokenizer / "joint.model").exists()
+    assert not again.tokenizer.exists()
+
+
+def test_files_of_a_killed_process_are_deleted_in_all_folders_of_a_run(tmp_path: Path) -> None:
+    asides = [path / ".x.mt-aside" for path in (tmp_path / "x", *begun(tmp_path / "x").rglob("*/"))]
+    for aside in asides:
+        aside.mkdir()
+        (aside / ".lock").touch()
+    opened(tmp_path / "x", config())
+    assert [path for path in asides if path.exists()] == []
+    assert len(asides) == 3
 
 
 def test_folder_with_other_content_is_refused_and_not_changed(tmp_path: Path) -> None:
