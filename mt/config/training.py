@@ -86,9 +86,8 @@ class TrainingConfig(Section):
     """Arithmetic; weights stay fp32 except for `pure_bf16`, which takes half of the memory and
     loses small steps. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if `d_model` is 256
     or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the model with torch.compile, which takes minutes. `auto`: on CUDA with Triton
-    and a C++ compiler, from 20,000 updates or a budget of two hours on."""
+    compile: Literal["auto", "on", "off"] = "off"
+    """Compile the model with torch.compile, which takes minutes. `auto`, of older runs: `off`."""
     validate_every: Annotated[Count, Automatic] = 1000
     """Updates between two validations; each validation writes a checkpoint."""
     validation_pairs: Annotated[Count | None, Automatic] = None

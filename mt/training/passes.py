@@ -2,13 +2,10 @@
 
 import os
 import shutil
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,11 +21,6 @@ from mt.training.loss import ChunkLoss, FusedLoss, LossSums, chunk_loss
 from mt.training.step import TrainingPass
 from mt.training.translation_table import TranslationTable
 
-_LEAST_UPDATES = 20_000
-_LEAST_SECONDS = 7200.0
-"""Budget, or else updates of a training that is compiled by default: it takes over 3 minutes."""
-_LEAST_CAPABILITY = (7, 0)
-"""Of a GPU that Triton compiles for."""
 ProvideTable = Callable[[], TranslationTable]
 """Returns the translation table of the training pairs."""
 
@@ -48,20 +40,6 @@ def choose_training_pass(
         return GuidedPass(model, smoothing, training.guided_alignment, table, updates)
     loss_of = choose_loss(training, model.output.weight.device)
     return TrainingPass(model, smoothing, loss_of)
-
-
-def should_compile(training: TrainingConfig, device: torch.device) -> bool:
-    """Return whether `training.compile: auto` compiles a training on this device."""
-    if device.type != "cuda" or training.guided_alignment or training.recompute == "on":
-        return False
-    is_long = training.max_updates is None or training.max_updates >= _LEAST_UPDATES
-    if training.budget_seconds is not None:
-        is_long = training.budget_seconds >= _LEAST_SECONDS
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    has_tools = find_spec("triton") and shutil.which(_compiler()) and header.exists()
-    if not (is_long and has_tools):
-        return False
-    return torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
 
 
 def _compiler() -> str:

@@ -50,7 +50,6 @@ from mt.training.automatic import (
     warn_of_weakness,
 )
 from mt.training.data import TrainingData
-from mt.training.passes import should_compile
 from mt.training.resources import measure_validation
 from mt.training.setup import batch_tokens, most_updates
 
@@ -349,19 +348,13 @@ def choose_length(
         _ = data.translation_table  # before the time left is measured
     updates, timing = most_updates(training, per_epoch), None
     if updates is None or training.budget is not None or training.is_open("validate_every"):
-        compiles = training.compile == "auto" and should_compile(training, device)
-        if compiles:
-            config = config.changed(training=training.changed(compile="on"))
-        began_at = time.perf_counter()
         speed = measure(config, data.store.lengths, data.vocabularies)
-        measured_at = time.perf_counter()
         seconds = training.target_tokens_per_update / speed
         compared = 0 if training.init_from is None else len(config.data.tests) or 1
         validated = measure_validation(config, data, device)
         timing = Timing(seconds, *validated, len(data.valid), compared)
-        now = time.perf_counter()
-        if training.budget is not None:  # a session compiles again
-            left = ends_at - now - (measured_at - began_at if compiles else 0.0)
+        if training.budget is not None:
+            left = ends_at - time.perf_counter()
             passes = most_passes(len(data.store.lengths), continues=config.continues)
             end = _choose_end(training, passes, per_epoch, timing, left)
             if updates is None or end < updates:
@@ -441,8 +434,7 @@ def _choose_end(
 def expect_updates(training: TrainingConfig, forecast: Forecast, corpus: CorpusStatistics) -> float:
     """Return the updates that a training of chosen sizes will make.
 
-    A budget also pays for the preparation of the corpus, validations and the export. A compiled
-    training makes more.
+    A budget also pays for the preparation of the corpus, validations and the export.
     """
     if training.budget_seconds is None:
         return forecast.updates

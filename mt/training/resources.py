@@ -149,18 +149,18 @@ def measure_speed(
     """Measure the target tokens per second of a training, on the device and with all ranks.
 
     `lengths` [N 2] are those of the corpus or of a sample. Some updates are taken, and repeated: of
-    each, the fastest counts. The first, which maps memory and chooses kernels, is left out. The
-    model is compiled for `training.compile: on` alone. Batches are halved until they fit the
-    device's memory; raises UserError where none fits. Logs a warning on a busy CPU.
+    each, the fastest counts. The first, which maps memory and chooses kernels, is left out. Batches
+    are halved until they fit the device's memory; raises UserError where none fits. Logs a warning
+    on a busy CPU.
 
     Other ranks than 0 wait in `join_measurements`, and measure at the same time.
     """
-    device, training = world.device, config.training
+    device = world.device
     if world.is_main:
         lengths = lengths[:: max(1, len(lengths) // (2 * _MEASURED_PAIRS))]
         world.broadcast((config, lengths, vocabularies, seconds))
-    plain = training.changed(compile="on" if training.compile == "on" else "off")
-    config = resolve_for_device(config.changed(training=plain), device)
+    config = resolve_for_device(config, device)
+    training = config.training
     learner = build_learner(config, new_model(config.model, vocabularies, device), device)
     learner.model.train()
     wrapped = replace(learner, training_pass=world.wrap(learner.training_pass))

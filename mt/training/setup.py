@@ -34,7 +34,6 @@ from mt.training.passes import (
     begin_update,
     choose_training_pass,
     compile_stacks,
-    should_compile,
 )
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
@@ -48,10 +47,8 @@ _CUDA_BATCH_TOKENS = 32_768
 def resolve_for_device(config: Config, device: torch.device) -> Config:
     """Return the config with the settings that depend on the device, which are then given."""
     training, width = config.training, config.model.d_model
-    compiles = should_compile(training, device) if training.compile == "auto" else None
     resolved = training.changed(
         max_tokens_per_batch=batch_tokens(training, config.data.max_tokens, device),
-        compile=training.compile if compiles is None else "on" if compiles else "off",
         precision=choose_precision(training.precision, device, width).name,
     )
     return config.changed(training=resolved)

@@ -55,22 +55,17 @@ class Device:
         """Return the time of the products of an update: 6 operations a parameter and token."""
         parameters = count_parameters(config.model, config.tokenizer.vocabulary_size)
         tokens = config.training.target_tokens_per_update
-        return 6 * parameters * tokens / (self.flops * self.count) / gain(config)
+        return 6 * parameters * tokens / (self.flops * self.count)
 
     def update_seconds(self, config: Config) -> float:
         """Return the time of an update of a training."""
         model, tokens = config.model, config.training.target_tokens_per_update
         layers = model.encoder_layers + model.decoder_layers
         batches = -(-tokens // (self.count * (32_768 if self.kind == "cuda" else 4096)))
-        starting = batches * layers * self.launch_seconds / gain(config)
+        starting = batches * layers * self.launch_seconds
         parameters = count_parameters(model, config.tokenizer.vocabulary_size)
         exchange = 8 * parameters / self.bytes_per_second if self.count > 1 else 0.0
         return starting + self.computing_seconds(config) + exchange
-
-
-def gain(config: Config) -> float:
-    """Return the factor by which compilation makes a training faster."""
-    return 1.5 if config.training.compile == "on" else 1.0
 
 
 DEVICES = {
@@ -133,11 +128,6 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
         patch.setattr(resolve_module, "measure_validation", lambda *_: (1e-9, 1e-9))
-        patch.setattr(
-            resolve_module,
-            "should_compile",
-            lambda training, device: device.type == "cuda" and training.budget != "10m",
-        )
         where = torch.device(device.kind)
         open_config = Config.model_validate(given)
         sizes, forecast = choose_settings(open_config, facts, where, measure)
@@ -159,10 +149,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         length = choose_length(sized, corpus, where, measure, ends_at=ends_at)
         config = with_values(sized, length)
         updates = config.training.max_updates or 20 * config.training.validate_every
-        compiled = config.changed(
-            training=config.training.changed(compile=measured[-1].training.compile)
-        )
-        seconds = updates * device.update_seconds(compiled)
+        seconds = updates * device.update_seconds(config)
     tokens = float(updates * size)
     return Choice(
         config,
@@ -172,7 +159,7 @@ def choose(pairs: int, device: Device, budget: str | None) -> Choice:
         expected,
         tokens / (pairs * TOKENS),
         seconds,
-        1 - device.computing_seconds(compiled) / device.update_seconds(compiled),
+        1 - device.computing_seconds(config) / device.update_seconds(config),
         before,
         measured[-1],
     )
@@ -229,7 +216,7 @@ def test_more_time_pairs_or_speed_never_make_a_smaller_model() -> None:
 
 def test_forecast_is_near_what_a_budget_allows() -> None:
     for (pairs, device, budget), choice in choices().items():
-        if budget is not None and PAIRS[pairs] <= 30_000 and choice.last.training.compile != "on":
+        if budget is not None and PAIRS[pairs] <= 30_000:
             assert choice.expected == pytest.approx(choice.updates, rel=0.25), (device, budget)
 
 
@@ -275,7 +262,6 @@ def test_chosen_model_is_measured_and_few_others() -> None:
         assert widths[0] <= {"cpu": 256, "cuda": 512}[DEVICES[device].kind], key
         assert choice.config.model.d_model in widths, key
         assert len(widths) <= 3, key
-        assert not any(config.training.compile == "on" for config in choice.measured), key
         size = choice.last.training.target_tokens_per_update
         assert size == choice.config.training.target_tokens_per_update, key
 

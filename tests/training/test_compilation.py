@@ -1,12 +1,8 @@
-"""Compilation of the model: same numbers, few graphs, and the trainings for which it is on."""
+"""Compilation of the model: same numbers, few graphs."""
 
-import shutil
-import sysconfig
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import HashStore
 
-from mt.config import TrainingConfig
 from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.special_ids import EOS
-from mt.training import passes
 from mt.training.distributed import World
 from mt.training.passes import compile_stacks
-from mt.training.setup import resolve_for_device
 from mt.training.step import TrainingPass
-from tests import factories
 from tests.factories import transformer
 
 Shape = tuple[int, int, int]
@@ -115,47 +107,3 @@ def test_compilation_without_a_compiler_is_an_error(monkeypatch: pytest.MonkeyPa
 def test_default_compiler_computes_the_same() -> None:
     compiled = losses_and_gradients(compiled=True)
     torch.testing.assert_close(compiled, losses_and_gradients(compiled=False), atol=1e-5, rtol=1e-4)
-
-
-LONG: dict[str, Any] = {"max_updates": 20_000}
-
-
-@pytest.mark.parametrize(
-    ("training", "machine", "expected"),
-    [
-        (LONG, {}, "on"),
-        ({"max_updates": 19_999}, {}, "off"),
-        ({"max_updates": 19_999, "budget": "9d"}, {}, "on"),
-        ({"max_updates": None, "budget": "2h"}, {}, "on"),
-        ({"max_updates": None, "budget": "119m"}, {}, "off"),
-        ({"max_updates": None, "patience": 5}, {}, "on"),
-        ({**LONG, "guided_alignment": 0.2}, {}, "off"),
-        ({**LONG, "compile": "off"}, {}, "off"),
-        ({"max_updates": 1, "compile": "on"}, {"device": "cpu"}, "on"),
-        (LONG, {"device": "cpu"}, "off"),
-        (LONG, {"device": "mps"}, "off"),
-        (LONG, {"triton": False}, "off"),
-        (LONG, {"compiler": None}, "off"),
-        (LONG, {"include": "/nowhere"}, "off"),
-        (LONG, {"capability": (6, 1)}, "off"),
-    ],
-)
-def test_automatic_compilation(
-    training: dict[str, Any],
-    machine: dict[str, Any],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """On for a long training on a GPU that has the tools for it."""
-    (tmp_path / "Python.h").touch()
-    found = {"include": tmp_path, "compiler": "g++", "triton": True, "capability": (9, 0)}
-    found |= machine
-    monkeypatch.setattr(passes, "find_spec", lambda _: found["triton"] or None)
-    monkeypatch.setattr(shutil, "which", lambda _: found["compiler"])
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: found["include"])
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: found["capability"])
-    device = torch.device(machine.get("device", "cuda"))
-    assert TrainingConfig().compile == "auto"
-    config = factories.config(training=training)
-    assert resolve_for_device(config, device).training.compile == expected
