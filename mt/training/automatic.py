@@ -124,6 +124,8 @@ MOST_PASSES = ((1_000_000, 80), (20_000, 200), (0, 500))
 """Least number of pairs, and passes that end a training before its budget."""
 LEAST_PAIRS = 500
 """Pairs from which a translator is possible."""
+MANY_PAIRS = 100_000
+"""Pairs of which less than a pass is enough."""
 COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
 CHARACTER_SHARE = 0.8
 """Largest share of a vocabulary for single characters; a larger one leaves too few words."""
@@ -285,7 +287,7 @@ def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
 
 def warn_of_weakness(pairs: int, passes: float) -> None:
     """Log a warning if some passes over a corpus of some pairs cannot give a translator."""
-    if pairs < LEAST_PAIRS or passes < 1:
+    if pairs < LEAST_PAIRS or passes < min(1.0, MANY_PAIRS / pairs):
         text = "warning: %.2g passes over %s pairs are too little for a translator; it needs "
         _logger.warning(text + "thousands of pairs and several passes", passes, f"{pairs:,}")
 

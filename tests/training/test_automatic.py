@@ -24,6 +24,7 @@ from mt.training.automatic import (
     choose_regularization,
     choose_update_tokens,
     make_forecast,
+    warn_of_weakness,
 )
 from mt.training.resolve import choose_length, choose_settings, expect_updates, with_settings
 
@@ -314,3 +315,14 @@ def test_dropout_grows_with_the_passes_and_is_on_for_r_drop(
 def test_weights_that_round_small_steps_away_have_no_decay() -> None:
     values = choose_regularization(TrainingConfig(precision="pure_bf16"), 30_000, 1.0)
     assert values["training.weight_decay"][0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("pairs", "passes", "warns"),
+    [(499, 9, True), (500, 9, False), (500, 0.9, True), (10**6, 0.05, True), (10**6, 0.2, False)],
+)
+def test_few_pairs_to_train_on_are_a_warning(
+    pairs: int, passes: float, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_weakness(pairs, passes)
+    assert ("too little for a translator" in caplog.text) == warns
