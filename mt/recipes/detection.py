@@ -367,20 +367,19 @@ def _choose_direction(
 def _list_marked_languages(section: Source) -> list[str]:
     """Return the languages that a format marks, those of most units first."""
     if isinstance(section, RecordSource):
-        return [*_find_language_fields(section)]
+        return [*_find_language_fields(section, _list_fields(section))]
     assert isinstance(section, TmxSource | XliffSource | PoSource)
     units = islice(READERS[section.format](expand_home(section.path)), _SAMPLED)
     counts = Counter(code for texts in units for code in texts)
     return [re.split("[-_@]", code.lower())[0] for code, _ in counts.most_common()]
 
 
-def _find_language_fields(section: Source) -> dict[str, str]:
-    """Return the fields that are named after a language, by language.
+def _find_language_fields(section: Source, names: Sequence[str]) -> dict[str, str]:
+    """Return those of the fields of a corpus that are named after a language, by language.
 
     They are `translation.en` and the like, or else `en`. A field of numbers or ids is no language,
     nor is `id` beside two others.
     """
-    names = _list_fields(section)
     nested = {name.removeprefix("translation."): name for name in names if "translation." in name}
     known = {code: name for code, name in nested.items() if _CODE.fullmatch(code)}
     for code in () if known else filter(_is_code, names):
@@ -399,7 +398,8 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
     section = corpus.section
     if not isinstance(section, RecordSource):
         return section
-    fields, names = _find_language_fields(section), _list_fields(section)
+    names = _list_fields(section)
+    fields = _find_language_fields(section, names)
     roles = {column_role(name): name for name in reversed(names)}
     if fields.keys().isdisjoint(languages) and {"source", "target"} <= roles.keys():
         return section.changed(columns=(roles["source"], roles["target"]))

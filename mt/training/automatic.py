@@ -125,7 +125,7 @@ MOST_PASSES = ((1_000_000, 80), (20_000, 200), (0, 500))
 LEAST_PAIRS = 500
 """Pairs from which a translator is possible."""
 MANY_PAIRS = 100_000
-"""Pairs of which less than a pass is enough."""
+"""Pairs to train on that are enough for a translator, even in less than a pass."""
 COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
 CHARACTER_SHARE = 0.8
 """Largest share of a vocabulary for single characters; a larger one leaves too few words."""

@@ -42,10 +42,6 @@ def choose_training_pass(
     return TrainingPass(model, smoothing, loss_of)
 
 
-def _compiler() -> str:
-    return os.environ.get("CXX", "g++")
-
-
 def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
     """Compile encoder and decoder at their first use in training.
 
@@ -53,9 +49,10 @@ def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
     and without padding, and sequences of at most `positions` tokens. Raises UserError without a C++
     compiler.
     """
-    if shutil.which(_compiler()) is None:
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
         raise UserError(
-            f"`training.compile: on` needs a C++ compiler, but `{_compiler()}` was not found; "
+            f"`training.compile: on` needs a C++ compiler, but `{compiler}` was not found; "
             "install it, set the variable CXX to another one, or set `training.compile: off`"
         )
     # DistributedDataParallel's graph splitter does not support dynamic shapes.

@@ -163,7 +163,8 @@ class RunFolder:
         Call it inside `open_run`: another training may be preparing its data.
         """
         if not self.has_trained():
-            shutil.rmtree(self.tokenizer, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.tokenizer)
             self.corpora.unlink(missing_ok=True)
         if not self.config.exists() or load_config(self.config) != config:
             self.write_config(config)
@@ -276,8 +277,8 @@ def open_run(path: Path) -> Iterator[RunFolder]:
     path.mkdir(parents=True, exist_ok=True)
     busy = RunError(f"{path}: another training is running here")
     with lock_file(path / ".lock", busy=busy):
-        for inside in [path, *path.rglob("*/")]:
-            delete_abandoned(inside)
+        for inside, *_ in os.walk(path):
+            delete_abandoned(Path(inside))
         try:
             yield folder
         except (OSError, UserError) as error:

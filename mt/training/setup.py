@@ -29,12 +29,7 @@ from mt.training.initial_weights import (
     translate_embeddings,
 )
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
-from mt.training.passes import (
-    ProvideTable,
-    begin_update,
-    choose_training_pass,
-    compile_stacks,
-)
+from mt.training.passes import ProvideTable, begin_update, choose_training_pass, compile_stacks
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event, describe_data
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
