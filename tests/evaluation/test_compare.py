@@ -1,6 +1,7 @@
 """Comparison of systems: the paired tests against sacreBLEU, slices, test sets and the table."""
 
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_better_system_is_significant(test: Resampling) -> None:
 
 def test_numbers_of_a_program_are_higher_or_lower() -> None:
     program = "import sys; print([len(line.split()[0]) for line in open(sys.argv[1])])"
-    command = MetricCommand(f"first=python -c '{program}' {{translations}}")
+    command = MetricCommand(f"first='{sys.executable}' -c '{program}' {{translations}}")
     for systems, outcome in (([WRONG, RIGHT], "lower"), ([RIGHT, WRONG], "higher")):
         row = scores(systems, samples=200, metrics=(command,))[-1]
         means = [np.mean([len(t.split()[0]) for t in system.translations]) for system in systems]

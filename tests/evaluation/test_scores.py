@@ -1,5 +1,6 @@
 import gzip
 import re
+import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -110,7 +111,7 @@ def test_intervals_equal_sacrebleu() -> None:
 
 def numbers(text: str) -> str:
     """Return a command that prints a text, and whose files have a line for each of its words."""
-    return f'python -c \'print(open("{{translations}}").read() and """{text}""")\''
+    return f'"{sys.executable}" -c \'print(open("{{translations}}").read() and """{text}""")\''
 
 
 @pytest.mark.parametrize("output", ["[0.25, 1.5, -2]", "a 0.25\n1.5\n-2e0\nx score: -0.0833"])
