@@ -124,13 +124,15 @@ class ModelConfig(Section):
             "alibi",
             "rotary",
             "none",
+            "marian",
             "fairseq",
         ],
         Automatic,
     ] = "sinusoidal"
     """Representation of token order."""
-    decoder_start: Annotated[Literal["bos", "eos"], Automatic] = "bos"
-    """Embedding at the start of the decoder's input; fairseq's models start with the end mark."""
+    decoder_start: Annotated[Literal["bos", "eos", "zeros"], Automatic] = "bos"
+    """Embedding at the start of the decoder's input: learned, as by default; that of the end mark,
+    as in fairseq; or zeros, as in Marian."""
     max_positions: Width = 512
     """Rows of the `learned` position table; no sentence can be longer."""
     relative_clip: Width = 16
@@ -194,7 +196,7 @@ class ModelConfig(Section):
                 f"`model.kv_heads` {self.kv_heads} does not divide `model.heads` {self.heads}: "
                 "every key head serves the same number of query heads"
             )
-        if self.positional in {"sinusoidal", "fairseq"} and self.d_model % 2:
+        if self.positional in {"sinusoidal", "marian", "fairseq"} and self.d_model % 2:
             kind = f"`model.positional: {self.positional}`"
             yield f"{kind} needs an even `model.d_model`, not {self.d_model}"
         if self.positional == "rotary" and self.key_width % 2:

@@ -127,6 +127,8 @@ def build_spec(
     _fill_stack(spec.decoder, _Stack(config, weights, "decoder", positions))
     # Copies, because CTranslate2 quantizes in place.
     target = weights["target_embedding.weight"].copy()
+    if config.decoder_start == "zeros":
+        target[BOS] = 0
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", target).copy()
     spec.decoder.embeddings.weight = target
     spec.decoder.projection.weight = weights.get("output.weight", target).copy()
@@ -175,7 +177,7 @@ def _fill_stack(spec: Any, stack: _Stack) -> None:
     encodings: Array | None = None
     if config.positional == "learned":
         encodings = _pad(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
-    elif config.positional in {"sinusoidal", "fairseq"}:
+    elif config.positional in {"sinusoidal", "marian", "fairseq"}:
         added = POSITIONAL[config.positional](config, stack.side)
         encodings = added.embed(torch.zeros(1, stack.positions, config.d_model), 0)[0].numpy()
     elif config.positional == "none":

@@ -1,4 +1,4 @@
-"""Position encodings: sinusoids, fairseq's too, learned and relative ones, ALiBi and rotary."""
+"""Position encodings: sinusoids, those of Marian and fairseq too, learned and relative ones, ALiBi and rotary."""
 
 import math
 from collections.abc import Callable
@@ -74,12 +74,15 @@ class Sinusoidal(Positional):
         return x + self.table.slice(first, first + x.shape[1])
 
 
-class Fairseq(Sinusoidal):
-    """Sinusoids of fairseq's models, M2M-100 among them (Ott et al. 2019).
+class Marian(Sinusoidal):
+    """Sinusoids of Marian's models (Junczys-Dowmunt et al. 2018).
 
-    All sines precede all cosines, wavelengths grow from 2 pi to 10000 * 2 pi, the longest included,
-    and a sentence begins at position 2.
+    All sines precede all cosines, and wavelengths grow from 2 pi to 10000 * 2 pi, the longest
+    included.
     """
+
+    first = 0
+    """Position at which a sentence begins."""
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
@@ -88,9 +91,15 @@ class Fairseq(Sinusoidal):
 
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add the table's rows to x [B T D]."""
-        first += FAIRSEQ_START
+        first += self.first
         rows = self.table.slice(first, first + x.shape[1])
         return x + torch.cat((rows[:, 0::2], rows[:, 1::2]), dim=1)
+
+
+class Fairseq(Marian):
+    """Sinusoids of fairseq's models, M2M-100 among them (Ott et al. 2019): Marian's from 2 on."""
+
+    first = FAIRSEQ_START
 
 
 class Learned(Positional):
@@ -236,6 +245,7 @@ POSITIONAL: dict[str, type[Positional]] = {
     "alibi": Alibi,
     "rotary": Rotary,
     "none": Positional,
+    "marian": Marian,
     "fairseq": Fairseq,
 }
 

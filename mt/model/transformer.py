@@ -42,7 +42,7 @@ class Transformer(nn.Module):
         if config.tie_embeddings == "all" and source_vocabulary != target_vocabulary:
             raise ValueError("one matrix for all embeddings needs one vocabulary")
         self.scale = math.sqrt(config.d_model)
-        self.starts_with_eos = config.decoder_start == "eos"
+        self.decoder_start = config.decoder_start
         self.target_embedding = Embedding(target_vocabulary, config.d_model)
         self.source_embedding = self.target_embedding
         if config.tie_embeddings != "all":
@@ -156,9 +156,11 @@ class Transformer(nn.Module):
         self, embedding: nn.Embedding, ids: Tensor, positional: Positional, *, first: int
     ) -> Tensor:
         """Return the scaled embeddings of ids [B S] at the positions from `first` on [B S D]."""
-        if self.starts_with_eos:
+        if self.decoder_start == "eos":
             ids = ids.masked_fill(ids == BOS, EOS)
         x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
+        if self.decoder_start == "zeros":
+            x = x.masked_fill((ids == BOS)[..., None], 0.0)
         return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
 
 
