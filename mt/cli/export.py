@@ -14,12 +14,12 @@ from mt.runs import Quantization
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     to: Annotated[
-        Literal["ctranslate2", "huggingface", "argos", "onnx"],
+        Literal["ctranslate2", "huggingface", "argos", "bergamot"],
         typer.Option("--to", help="Format to write."),
     ],
     quantization: Annotated[
         Quantization,
-        typer.Option(help="With ctranslate2, argos and onnx: number format of the weights."),
+        typer.Option(help="With ctranslate2, argos and bergamot: number format of the weights."),
     ] = "none",
     output: Annotated[
         Path | None,
@@ -33,6 +33,14 @@ def export(
         Path | None,
         typer.Option(
             metavar="FILE", help="Source text for the proof of parity; default: the valid split."
+        ),
+    ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--proof",
+            metavar="COMMAND",
+            help="With bergamot: program that translates lines with the folder, for the proof.",
         ),
     ] = None,
     force: Annotated[
@@ -53,6 +61,8 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
+    if program and to != "bergamot":
+        raise UserError(f"--proof cannot be combined with --to {to}; leave it out")
     library = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}.get(to)
     if license and library is None:
         raise UserError(f"--license cannot be combined with --to {to}, which has no model card")
@@ -62,7 +72,7 @@ def export(
     from mt.evaluation.run_info import render_card
     from mt.export import export as exports
     from mt.export.argos import SUFFIX, export_argos
-    from mt.export.onnx import export_onnx
+    from mt.export.bergamot import SEARCH, export_bergamot
 
     name = to if quantization == "none" else f"{to}-{quantization}"
     folder = output or run / (f"{name}{SUFFIX}" if to == "argos" else name)
@@ -70,13 +80,13 @@ def export(
         "ctranslate2": (exports.export_ctranslate2, f"`mt translate {folder}` translates with it"),
         "huggingface": (exports.export_huggingface, "transformers loads model and tokenizer"),
         "argos": (export_argos, "`argostranslate.package.install_from_path` installs it"),
-        "onnx": (export_onnx, "the page in examples/browser translates with it"),
+        "bergamot": (export_bergamot, "the page in examples/browser translates with it"),
     }
     export_model, usage = formats[to]
     limit = 0.0 if force else exports.MIN_IDENTICAL
     card = library and render_card(run, library, license, with_scores=quantization == "none")
-    options = exports.ExportOptions(quantization, sample, device, limit, card=card)
-    search = {"search": "greedy"} if to == "onnx" else {}
+    options = exports.ExportOptions(quantization, sample, device, limit, card=card, program=program)
+    search = SEARCH if to == "bergamot" else {}
     proof = exports.Proof.read(read_run(run), options, **search)
     result = export_model(proof.run, folder, proof, options)
     typer.echo(result.parity.as_text())

@@ -101,6 +101,7 @@ def plan(
     """Estimate memory, disk space and time of a training."""
     loaded = load(config, overrides)
     from mt.decoding.ctranslate2_engine import describe_unsupported
+    from mt.export.bergamot import why_not_bergamot
     from mt.export.marian import why_not_marian
     from mt.profiling.plan import plan_training
 
@@ -108,6 +109,7 @@ def plan(
     refused = {
         "ctranslate2": describe_unsupported(loaded.decoding),
         "huggingface": why_not_marian(loaded.model),
+        "bergamot": why_not_bergamot(loaded.model),
     }
     if as_json:
         typer.echo(json.dumps({**asdict(planned), "export_refused": refused}, indent=2))

@@ -63,7 +63,7 @@ def init(
         ),
     ] = None,
     purpose: Annotated[
-        Literal["huggingface"] | None,
+        Literal["huggingface", "bergamot"] | None,
         typer.Option("--for", help="Write the form of model that this export needs."),
     ] = None,
     output: Annotated[
@@ -83,10 +83,10 @@ def init(
     """
     if start is not None:
         refuse_given({"--size": size, "--for": purpose}, "is for a new model; --from names a run")
-    from mt.export.hf_folder import FEED_FORWARDS
-    from mt.export.marian import FORM
+    from mt.export import bergamot, marian
     from mt.recipes.init import Request, write_new_config
 
+    forms = {"huggingface": marian.FORM, "bergamot": bergamot.FORM}
     request = Request(
         train=corpora,
         valid=valid or (),
@@ -95,7 +95,7 @@ def init(
         target_language=target_language,
         budget=budget,
         size=size,
-        form=FORM | {"feed_forward": FEED_FORWARDS[0]} if purpose else {},
+        form={"feed_forward": "relu"} | forms[purpose] if purpose else {},
         start=start,
         output=output,
     )

@@ -14,7 +14,7 @@ class DecodingConfig(TaggedSection):
     search: Literal["greedy", "beam", "sample", "auto"] = "beam"
     """Take the most probable next token, keep the `beam` best prefixes, or draw the next token.
     `auto`: beam, but greedy from the end of training if it costs at most 0.2 BLEU on the validation
-    split; the default with the presets `student-tiny` and `student-base`."""
+    split; the default with the presets of students."""
     beam: Annotated[int, Field(ge=1, le=200)] = 5
     """Number of prefixes that beam search keeps."""
     length_normalization: Literal["gnmt", "average", "none"] = "gnmt"

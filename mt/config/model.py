@@ -15,6 +15,7 @@ Preset = Literal[
     "modern",
     "deep-encoder",
     "student-tiny",
+    "student-medium",
     "student-base",
 ]
 _BASE: dict[str, Any] = {
@@ -25,6 +26,7 @@ _BASE: dict[str, Any] = {
     "decoder_layers": 6,
     "dropout": 0.1,
 }
+_MARIAN = {"positional": "marian", "decoder_start": "zeros"}
 PRESETS: dict[str, dict[str, Any]] = {
     # Vaswani et al. 2017, table 3, "base" and "big".
     "transformer-base": _BASE,
@@ -55,11 +57,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "deep-encoder": {**_BASE, "encoder_layers": 12, "decoder_layers": 1, "residual": "deepnorm"},
     # For the translations of a teacher; the training chooses between greedy and beam search. The
     # shapes of Bogoychev et al. 2020, "Edinburgh's Submissions to the 2020 Machine Translation
-    # Efficiency Task", with self-attention in the decoder.
-    "student-tiny": {**_BASE, "d_model": 256, "d_ff": 1536, "decoder_layers": 2},
-    "student-base": {**_BASE, "decoder_layers": 2},
+    # Efficiency Task", with self-attention in the decoder, and one between them. Their form is the
+    # one that every export has.
+    "student-tiny": {**_BASE, **_MARIAN, "d_model": 256, "d_ff": 1536, "decoder_layers": 2},
+    "student-medium": {**_BASE, **_MARIAN, "d_model": 384, "d_ff": 1536, "decoder_layers": 4},
+    "student-base": {**_BASE, **_MARIAN, "decoder_layers": 2},
 }
-STUDENTS = ("student-tiny", "student-base")
+STUDENTS = ("student-tiny", "student-medium", "student-base")
 """Presets with `decoding.search: auto`."""
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Width = Annotated[int, Field(ge=1, le=2**16)]

@@ -8,7 +8,7 @@ that the loops of a weak model would end differently.
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +99,8 @@ class ExportOptions:
     """Number of lines that both models translate, fewer than usual."""
     card: str | None = None
     """Model card to write into the folder, as README.md."""
+    program: str | None = None
+    """Command that translates lines with the folder of an export to Bergamot, for its proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ class Parity:
         return "\n".join(lines)
 
 
+Translate = Callable[[Sequence[str]], list[str]]
 SampleResult = tuple[list[str], ModelResult, str]
 """Translations of a sample by one model, their scores, and the signatures of these."""
 
@@ -253,12 +256,12 @@ class Proof:
 
         Raises RunError if its weights are not those of its config.
         """
-        return self.translate(self.of_run)
+        return self.translate(self.of_run.translate)
 
-    def translate(self, translator: Translator) -> SampleResult:
+    def translate(self, translate: Translate) -> SampleResult:
         """Translate the lines and score the translations."""
         started_at = time.perf_counter()
-        translations = translator.translate(self.lines)
+        translations = translate(self.lines)
         seconds = time.perf_counter() - started_at
         if self.references is None:
             return translations, ModelResult(None, None, seconds), ""
@@ -273,7 +276,7 @@ class Proof:
         tokenizer = self.run.config.evaluation.bleu_tokenizer
         return evaluate(translations, [references], target_language=language, tokenizer=tokenizer)
 
-    def compare(self, export: Translator, expected: SampleResult) -> Parity:
+    def compare(self, export: Translate, expected: SampleResult) -> Parity:
         """Translate the lines with an export, and compare with the result of the run."""
         of_run, run_result, signature = expected
         search = self.run.config.decoding.changed(**self.search)
@@ -358,7 +361,7 @@ def export_ctranslate2(
         )
         write_exported(folder, exported)
         engine = load_engine(StoredModel.read(folder), "auto")
-        parity = proof.compare(proof.translator(engine), expected)
+        parity = proof.compare(proof.translator(engine).translate, expected)
         failure = parity.why_not_kept(options)
         if failure is None:
             _check_earlier_export(output)  # others may have written there since
@@ -401,7 +404,8 @@ def export_huggingface(
             import_marian(folder, read_back)
         exported = read_run(read_back)
         engine = build_engine([exported], select_device(options.device))
-        parity = proof.compare(proof.translator(engine, exported.tokenizer), expected)
+        translator = proof.translator(engine, exported.tokenizer)
+        parity = proof.compare(translator.translate, expected)
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / PARITY_FILE, asdict(parity))

@@ -7,6 +7,7 @@ transformers and can be fine-tuned with `training.init_from`.
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,16 +34,23 @@ from mt.errors import RunError, UserError, listed
 from mt.export import hf_folder as hf
 from mt.files import read_bytes, read_json, write_json
 from mt.languages import base_language, describe_country
+from mt.model.positional import Marian
 from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 FORM = {"positional": "sinusoidal", "decoder_start": "bos", "residual": "post"}
 """Keys of a model that Marian can express: not DeepNorm, as the ε of its first norm differs."""
+_OWN = {"positional": "marian", "decoder_start": "zeros"}
+"""Values of Marian itself, which transformers can express by the weights of a folder."""
+
+
+_POSITIONS = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
     """Return the key that Marian cannot express and the reason, or None."""
-    return hf.find_other_key(model, **FORM)
+    own = {key: value for key, value in _OWN.items() if getattr(model, key) == value}
+    return hf.find_other_key(model, **(FORM | own))
 
 
 def write_marian(finished: FinishedRun, folder: Path) -> None:
@@ -105,13 +113,20 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
         names = {hf.ENCODER_EMBEDDING: SOURCE, hf.DECODER_EMBEDDING: TARGET}
     if model.tie_embeddings == "none":
         names[hf.LM_HEAD] = OUTPUT
-    converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
+    order = partial(put_sines_first, positional=model.positional)
+    converted = {theirs: order(weights[ours], 1) for theirs, ours in names.items()}
+    if model.decoder_start == "zeros":
+        table = hf.SHARED if hf.SHARED in converted else hf.DECODER_EMBEDDING
+        converted[table] = converted[table].index_fill(0, torch.tensor([BOS]), 0.0)
+    if model.positional == "marian":
+        positions = list_positions(hf.count_positions(finished), model.d_model)
+        converted |= {name: positions.clone() for name in _POSITIONS}
     converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
     for ours, theirs, axis in hf.iterate_layer_tensors(model):
         tensor = weights.get(ours)
         if tensor is None:  # `model.bias: false`
             tensor = torch.zeros(len(weights[ours.removesuffix("bias") + "weight"]))
-        converted[theirs] = put_sines_first(tensor, axis)
+        converted[theirs] = order(tensor, axis)
     hf.write_folder(finished, folder, converted, settings)
     target_ids = "target_vocab.json" if separate else "vocab.json"
     tokenizer.write_for_others(folder)
@@ -120,15 +135,31 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
         write_json(folder / file, {token: index for index, token in enumerate(tokens)})
 
 
+def list_positions(count: int, width: int) -> Tensor:
+    """Return the first rows of Marian's own positions [T D]."""
+    model = ModelConfig(d_model=width, positional="marian")
+    return Marian(model, "encoder").embed(torch.zeros(1, count, width), 0)[0]
+
+
+def find_positional(weights: dict[str, Tensor], settings: "MarianSettings") -> str:
+    """Return the positions of a folder; those that transformers computes are the paper's."""
+    table = weights.get(_POSITIONS[0], torch.empty(0))
+    own = list_positions(len(table), settings.d_model)
+    is_own = own.shape == table.shape and torch.allclose(own, table, atol=1e-3)
+    return "marian" if is_own else "sinusoidal"
+
+
 SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
 
 
-def put_sines_first(tensor: Tensor, axis: int | None, *, back: bool = False) -> Tensor:
+def put_sines_first(
+    tensor: Tensor, axis: int | None, *, positional: str, back: bool = False
+) -> Tensor:
     """Reorder an axis of features, alternating sines and cosines, to sines first (Marian); or back.
 
-    Without an axis the tensor stays as it is.
+    Without an axis, or with Marian's own positions, the tensor stays as it is.
     """
-    if axis is None:
+    if axis is None or positional == "marian":
         return tensor.contiguous()
     width = tensor.shape[axis]
     order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
@@ -191,7 +222,7 @@ def import_marian(
     config = {
         "data": {"source_language": languages[0], "target_language": languages[1]},
         "tokenizer": {"vocabulary": "separate"},
-        "model": {"tie_embeddings": "none"},
+        "model": {"tie_embeddings": "none", "positional": find_positional(stored, settings)},
         "decoding": {},
     }
     weights = convert_weights(stored, tables, settings, (source_rows, target_rows), path)
@@ -283,15 +314,16 @@ def convert_weights(
         # One row of Marian became two tokens; only one may have its probability.
         output[PAD] = _IMPOSSIBLE / (len(gain) * gain)
     scale = 1.0 if settings.scale_embedding else settings.d_model**-0.5
+    order = partial(put_sines_first, positional=find_positional(weights, settings), back=True)
     converted = {
-        SOURCE: put_sines_first(scale * encoder[source_rows], 1, back=True),
-        TARGET: put_sines_first(scale * decoder[target_rows], 1, back=True),
-        OUTPUT: put_sines_first(output, 1, back=True),
+        SOURCE: order(scale * encoder[source_rows], 1),
+        TARGET: order(scale * decoder[target_rows], 1),
+        OUTPUT: order(output, 1),
     }
     for ours, theirs, axis in hf.iterate_layer_tensors(settings):
         # `absorb_bias` replaces the shift of the last norm.
         tensor = gain if theirs == f"{last}.bias" else hf.get_tensor(weights, theirs, path)
-        converted[ours] = put_sines_first(tensor, axis, back=True)
+        converted[ours] = order(tensor, axis)
     return converted
 
 

@@ -1,4 +1,4 @@
-"""Position encodings: sinusoids, those of Marian and fairseq too, learned and relative ones, ALiBi and rotary."""
+"""Position encodings: sinusoids of three kinds, learned and relative ones, ALiBi and rotary."""
 
 import math
 from collections.abc import Callable

@@ -38,6 +38,7 @@ PRESETS_OF_PAPERS: dict[str, tuple[float, list[Any], dict[str, Any]]] = {
     "deep-encoder": (61, [512, 2048, 8, 12, 1, 0.1], {"residual": "deepnorm"}),
     # Bogoychev et al. 2020, with attention in place of the recurrence of their decoder.
     "student-tiny": (18.2, [256, 1536, 8, 6, 2, 0.1], {"residual": "post"}),
+    "student-medium": (34.3, [384, 1536, 8, 6, 4, 0.1], {"positional": "marian"}),
     "student-base": (46.3, [512, 2048, 8, 6, 2, 0.1], {"residual": "post"}),
 }
 """Millions of parameters, sizes with dropout, and choices by preset."""

@@ -229,7 +229,7 @@ def test_the_worst_differences_come_first(run: Path) -> None:
 
     proof = Proof(read_run(run), ("a", "b", "c"), None, "x")
     vars(proof)["of_run"] = Fixed("same", "the old house", "the tree")
-    export: Any = Fixed("same", "the house", "water")
+    export = Fixed("same", "the house", "water").translate
     result = proof.compare(export, proof.expected)
     assert result.identical == 1
     assert [line.source for line in result.worst] == ["c", "b"]

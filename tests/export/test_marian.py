@@ -62,6 +62,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "no biases": {"bias": False},
     "swish": {"feed_forward": "swish"},
     "gelu": {"feed_forward": "gelu"},
+    "Marian's own": {"positional": "marian", "decoder_start": "zeros", "tie_embeddings": "none"},
 }
 
 

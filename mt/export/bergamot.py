@@ -1,0 +1,263 @@
+"""Export of a run to Bergamot, the engine of Firefox, translateLocally and offline apps.
+
+The engine reads the binary format of Marian (Junczys-Dowmunt et al. 2018): a model with its
+settings, a SentencePiece vocabulary for each side or for both, and a YAML file of options.
+"""
+
+import shlex
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mt.config import ModelConfig
+from mt.config.data import TERM_TAGS
+from mt.config.loading import dump_yaml
+from mt.data.sentencepiece_model import UNUSED, append_tokens, encode_token
+from mt.data.tokenizer import SOURCE_SPM, TARGET_SPM
+from mt.decoding.ctranslate2_engine import describe_unsupported
+from mt.decoding.load import FinishedRun, build_engine
+from mt.errors import UserError, listed
+from mt.export import export as exports
+from mt.export import hf_folder as hf
+from mt.files import open_aside, put_in_place, write_json, write_text
+from mt.languages import language_name
+from mt.special_ids import BOS, PAD
+
+FORM = {
+    "positional": "marian",
+    "decoder_start": "zeros",
+    "residual": "post",
+    "feed_forward": "relu",
+}
+"""Keys of a model that the engine can express."""
+SEARCH = {
+    "search": "greedy",
+    "max_length_ratio": 2.0,
+    "max_length_extra": 1,
+    "split_sentences": "off",
+}
+"""Search of the programs around the engine, whatever the options say, for a single sentence."""
+MODEL_FILES = {"none": "model.bin", "int8": "model.intgemm8.bin"}
+"""The programs take the arithmetic from the name of the model."""
+OPTIONS_FILE, INFORMATION_FILE = "config.intgemm8bitalpha.yml", "model_info.json"
+"""Names by which translateLocally finds them."""
+_ROWS, _COLUMNS = 64, 8
+"""Multiples of which the engine needs the rows and the columns of a matrix in int8."""
+_NEVER = -1e4
+"""Logit of tokens that are never generated."""
+_FLOAT, _TEXT, _INT8 = 0x404, 0x101, 0x4101
+_ALIGNMENT = 256
+_SUBLAYERS = {
+    "self_attention": "self",
+    "self_residual": "self_Wo",
+    "cross_attention": "context",
+    "cross_residual": "context_Wo",
+    "feed_forward": "ffn",
+    "feed_forward_residual": "ffn_ffn",
+}
+_PARTS = {"query": "q", "key": "k", "value": "v", "output": "o", "inner": "1", "outer": "2"}
+_SOURCE, _TARGET, _OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
+
+
+def why_not_bergamot(model: ModelConfig) -> str | None:
+    """Return the key that the engine cannot express and the reason, or None."""
+    for key in ("d_model", "d_ff"):
+        if (width := getattr(model, key)) % _ROWS:
+            return f"`model.{key}: {width}`; only a multiple of {_ROWS} is possible"
+    return hf.find_other_key(model, **FORM)
+
+
+def export_bergamot(
+    run: FinishedRun, output: Path, proof: exports.Proof, options: exports.ExportOptions
+) -> exports.ExportResult:
+    """Export a run to the folder `output`, in float32 or int8.
+
+    The stored weights translate the sample in the arithmetic of the engine, or the engine itself
+    does, by `options.program`. The folder is kept as by `export_ctranslate2`. Raises UserError
+    before anything is written if the run cannot be exported, or `output` exists.
+    """
+    tokenizer, quantization = run.tokenizer, options.quantization
+    if quantization not in MODEL_FILES:
+        raise UserError(f"`--quantization {quantization}`: --to bergamot has only `int8`")
+    exports.check_export_folder(output, options)
+    if reason := describe_unsupported(run.config.decoding):
+        raise UserError(reason)
+    if reason := why_not_bergamot(run.config.model):
+        raise UserError(
+            f"Bergamot cannot express {reason}; `mt init --for bergamot` writes its form"
+        )
+    if tags := {*tokenizer.source.tags, *tokenizer.target.tags} - {*TERM_TAGS}:
+        raise UserError(f"Bergamot cannot put {listed(sorted(tags)[:3])} before a line")
+    expected = proof.expected
+    with open_aside(output) as folder:
+        stored = write_bergamot(run, folder, quantization)
+        translate: exports.Translate
+        if options.program is None:
+            engine = build_engine([replace(run, weights=stored)], torch.device("cpu"))
+            for module in engine.model.modules():
+                if isinstance(module, nn.Linear) and quantization == "int8":
+                    module.register_forward_pre_hook(_round_input)
+            # Inputs in int8 have one scale for a batch, so that a line would depend on the others.
+            translate = proof.translator(engine, batch_size=1).translate
+        else:
+            translate = partial(_run_program, [*shlex.split(options.program), str(folder)])
+        parity = proof.compare(translate, expected)
+        failure = parity.why_not_kept(options)
+        sizes = [f"{path.name}: {path.stat().st_size:,} bytes" for path in sorted(folder.iterdir())]
+        if failure is None:
+            write_json(folder / exports.PARITY_FILE, asdict(parity))
+            put_in_place(folder, output, is_new=True)
+    return exports.ExportResult(parity, failure, ", ".join(sizes))
+
+
+def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[str, Tensor]:
+    """Write the files of a run into `folder`, and return its weights as they are stored.
+
+    Vocabularies are padded with unused tokens to a multiple of 8.
+    """
+    model, tokenizer, data = run.config.model, run.tokenizer, run.config.data
+    tokenizer.write_for_others(folder)
+    files = [folder / SOURCE_SPM, folder / TARGET_SPM]
+    if tokenizer.source is tokenizer.target:
+        files.pop().unlink()
+        files = [files[0].rename(folder / "vocab.spm")]
+    for path, vocabulary in zip(files, (tokenizer.source, tokenizer.target), strict=False):
+        padding = [
+            encode_token(f"<unused {i}>", UNUSED) for i in range(-len(vocabulary) % _COLUMNS)
+        ]
+        path.write_bytes(append_tokens(path.read_bytes(), len(vocabulary), padding))
+    sizes = [size + -size % _COLUMNS for size in (tokenizer.source_size, tokenizer.target_size)]
+    stored: dict[str, Tensor] = {}
+    items: dict[str, Item] = {}
+    for ours, theirs in _list_names(model):
+        if ours in run.weights:
+            array = run.weights[ours].float().numpy()
+        else:  # `model.bias: false`
+            array = np.zeros(len(run.weights[ours.removesuffix("bias") + "weight"]), np.float32)
+        rows = len(array)
+        if ours in {_SOURCE, _TARGET, _OUTPUT}:
+            array = np.pad(array, ((0, -rows % _COLUMNS), (0, 0)))
+        # Embeddings have a row for each token; other matrices have a column for each output.
+        is_turned = array.ndim > 1 and not theirs.endswith("Wemb")
+        shape = array.T.shape if is_turned else array.shape
+        if array.ndim > 1 and quantization == "int8":  # turned already, as the engine reads it
+            scale = 127 / np.abs(array).max()
+            numbers = np.rint(array * scale).astype(np.int8)
+            items[theirs] = _INT8, shape, numbers.tobytes() + struct.pack("<f", scale)
+            array = numbers / scale
+        else:
+            content = (array.T if is_turned else array).astype("<f4").tobytes()
+            items[theirs] = _FLOAT, shape if array.ndim > 1 else (1, rows), content
+        stored[ours] = torch.from_numpy(array[:rows])
+    bias = np.zeros((1, sizes[1]), "<f4")
+    bias[:, [PAD, BOS]] = bias[:, tokenizer.target_size :] = _NEVER
+    items["decoder_ff_logit_out_b"] = _FLOAT, bias.shape, bias.tobytes()
+    settings = {
+        "type": "transformer",
+        "dim-vocabs": sizes,
+        "dim-emb": model.d_model,
+        "enc-depth": model.encoder_layers,
+        "dec-depth": model.decoder_layers,
+        "tied-embeddings": model.tie_embeddings == "decoder",
+        "tied-embeddings-all": model.tie_embeddings == "all",
+        "tied-embeddings-src": False,
+        "transformer-heads": model.heads,
+        "transformer-dim-ffn": model.d_ff,
+        "transformer-ffn-depth": 2,
+        "transformer-ffn-activation": "relu",
+        "transformer-no-projection": False,
+        "transformer-preprocess": "",
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-emb": "d",
+    }
+    text = dump_yaml(settings).encode() + b"\0"
+    items["special:model.yml"] = _TEXT, (len(text),), text
+    write_items(folder / MODEL_FILES[quantization], items)
+    options = {
+        "relative-paths": True,
+        "models": [MODEL_FILES[quantization]],
+        "vocabs": [files[0].name, files[-1].name],
+        "gemm-precision": "int8shiftAll" if quantization == "int8" else "float32",
+        "beam-size": 1,
+        "skip-cost": True,
+        "max-length-break": 128,
+        "max-length-factor": SEARCH["max_length_ratio"],
+        "mini-batch-words": 1024,
+        "workspace": 128,
+        "alignment": "soft",
+    }
+    write_text(folder / OPTIONS_FILE, dump_yaml(options))
+    names = [language_name(code) for code in (data.source_language, data.target_language)]
+    information = {
+        "modelName": "-".join(names),
+        "shortName": f"{data.source_language}-{data.target_language}",
+        "type": "mt",
+        "version": 1,
+        "src": names[0],
+        "trg": names[1],
+        "srcTags": {data.source_language: names[0]},
+        "trgTag": data.target_language,
+    }
+    write_json(folder / INFORMATION_FILE, information)
+    return {name: stored[name] for name in run.weights}
+
+
+def _list_names(model: ModelConfig) -> Iterator[tuple[str, str]]:
+    """Yield the name of each tensor here and in Marian."""
+    if model.tie_embeddings == "all":
+        yield _TARGET, "Wemb"
+    else:
+        yield from ((_SOURCE, "encoder_Wemb"), (_TARGET, "decoder_Wemb"))
+    if model.tie_embeddings == "none":
+        yield _OUTPUT, "decoder_ff_logit_out_W"
+    for ours, _, _ in hf.iterate_layer_tensors(model):
+        side, layer, sublayer, *_, part, kind = ours.split(".")
+        if part == "norm":
+            ending = "ln_scale" if kind == "weight" else "ln_bias"
+        else:
+            ending = ("W" if kind == "weight" else "b") + _PARTS[part]
+        yield ours, f"{side}_l{int(layer) + 1}_{_SUBLAYERS[sublayer]}_{ending}"
+
+
+Item = tuple[int, Sequence[int], bytes]
+"""Type, shape and content of a tensor."""
+
+
+def write_items(path: Path, items: Mapping[str, Item]) -> None:
+    """Write tensors in Marian's binary format: headers, names, shapes, and the contents aligned."""
+    padded = [content + bytes(-len(content) % _ALIGNMENT) for _, _, content in items.values()]
+    head = struct.pack("<QQ", 1, len(items))
+    for (name, (kind, shape, _)), content in zip(items.items(), padded, strict=True):
+        head += struct.pack("<QQQQ", len(name) + 1, kind, len(shape), len(content))
+    head += b"".join(name.encode() + b"\0" for name in items)
+    head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, shape, _ in items.values())
+    gap = -(len(head) + 8) % _ALIGNMENT
+    path.write_bytes(head + struct.pack("<Q", gap) + bytes(gap) + b"".join(padded))
+
+
+def _round_input(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+    """Round the input of a linear layer as the engine does: to 8 bits with one scale."""
+    scale = 127 / inputs[0].abs().max()
+    return (inputs[0] * scale).round() / scale
+
+
+def _run_program(words: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """Translate lines by a program; raise UserError if it fails or loses lines."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        done = subprocess.run(words, input=text, capture_output=True, check=False)
+    except OSError as error:
+        raise UserError(f"--proof: {error}") from error
+    translations = done.stdout.decode(errors="replace").split("\n")[:-1]
+    if done.returncode or len(translations) != len(lines):
+        reason = done.stderr.decode(errors="replace").strip()[-500:]
+        reason = reason or f"{len(translations)} lines for {len(lines)}"
+        raise UserError(f"--proof: `{words[0]}` failed: {reason}")
+    return translations

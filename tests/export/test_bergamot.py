@@ -1,0 +1,303 @@
+"""Export to Bergamot: format, arithmetic by a second implementation, proof, and the npm engine."""
+
+import itertools
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mt.config.loading import load_config
+from mt.decoding.load import FinishedRun, read_run
+from mt.export.bergamot import FORM, MODEL_FILES, write_bergamot, write_items
+from mt.model.transformer import Transformer
+from mt.model.weights import parameter_tensors
+from mt.special_ids import BOS, EOS, PAD
+from mt.training.trainer import train
+from tests.factories import (
+    DIGITS,
+    Program,
+    Refused,
+    contents,
+    model_config,
+    model_of,
+    run_process,
+    unsettle,
+)
+
+PAGE = Path(__file__).parents[2] / "examples" / "browser"
+PACKAGE = PAGE / "node_modules" / "@browsermt" / "bergamot-translator"
+needs_engine = pytest.mark.skipif(
+    which("node") is None or not PACKAGE.is_dir(),
+    reason="node or the package of examples/browser is not installed",
+)
+BERGAMOT = ("--to", "bergamot", "--device", "cpu")
+SHAPE = {"d_model": 64, "d_ff": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+Make = Callable[..., FinishedRun]
+
+
+@pytest.fixture
+def random_run(finished_run: Path) -> Make:
+    """Return a function that builds a run with random weights in the form of Bergamot."""
+
+    def make(**keys: Any) -> FinishedRun:
+        run = read_run(finished_run)
+        sizes = run.tokenizer.source_size, run.tokenizer.target_size
+        model = model_config(**{**SHAPE, **FORM, **keys})
+        torch.manual_seed(3)
+        ours = Transformer(model, source_vocabulary=sizes[0], target_vocabulary=sizes[1])
+        weights = parameter_tensors(unsettle(ours))
+        return replace(run, config=run.config.changed(model=model), weights=weights)
+
+    return make
+
+
+ITEMS = st.dictionaries(
+    st.text("abWemb_:.", min_size=1, max_size=9),
+    st.tuples(
+        st.sampled_from([0x404, 0x101, 0x4101]),
+        st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple),
+        st.binary(max_size=600),
+    ),
+    max_size=5,
+)
+
+
+@given(ITEMS)
+def test_items_are_read_as_written(
+    tmp_path_factory: pytest.TempPathFactory, items: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("items") / "model.bin"
+    write_items(path, items)
+    stored = read_items(path)
+    assert [*stored] == [*items]
+    for name, (kind, shape, data) in items.items():
+        assert stored[name][:2] == (kind, shape)
+        assert stored[name][2].rstrip(b"\0") == data.rstrip(b"\0")
+        assert len(stored[name][2]) % 256 == 0
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "one matrix": {},
+    "decoder tied": {"tie_embeddings": "decoder"},
+    "nothing tied": {"tie_embeddings": "none"},
+    "no biases": {"bias": False},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("quantization", MODEL_FILES)
+def test_a_second_implementation_computes_the_logits_of_the_stored_weights(
+    name: str, quantization: str, random_run: Make, tmp_path: Path
+) -> None:
+    run = random_run(**VARIANTS[name])
+    stored = write_bergamot(run, tmp_path, quantization)
+    assert stored.keys() == run.weights.keys()
+    for key, tensor in run.weights.items():
+        is_rounded = tensor.ndim > 1 and quantization == "int8"
+        limit = float(tensor.abs().max()) / 253 if is_rounded else 0.0
+        torch.testing.assert_close(stored[key], tensor, atol=limit, rtol=0)
+    source, target = [5, 6, 7, 8, EOS], [12, 13, 14, 9]
+    with torch.no_grad():
+        model = model_of(replace(run, weights=stored))
+        expected = model(torch.tensor([source]), torch.tensor([[BOS, *target]])).numpy()
+    logits = Marian(tmp_path / MODEL_FILES[quantization]).logits(source, target)
+    assert logits.shape[1] % 8 == 0
+    never = [PAD, BOS, *range(expected.shape[1], logits.shape[1])]
+    assert (logits[:, never] < -5000).all()
+    generated = np.delete(np.arange(expected.shape[1]), [PAD, BOS])
+    assert float(expected.std()) > 0.3
+    np.testing.assert_allclose(logits[:, generated], expected[:, generated], atol=2e-4)
+
+
+def read_items(path: Path) -> dict[str, Any]:
+    """Read type, shape and content of each tensor of a model in Marian's binary format."""
+    content, at = path.read_bytes(), 16
+    names, kinds, axes, sizes = np.frombuffer(content, "<u8", 4 * content[8], at).reshape(-1, 4).T
+    at += 32 * content[8]
+    items = []
+    for length in names.tolist():
+        items.append(content[at : at + length - 1].decode())
+        at += length
+    shapes = []
+    for count in axes.tolist():
+        shapes.append(tuple(np.frombuffer(content, "<i4", count, at).tolist()))
+        at += 4 * count
+    at += 8 + int.from_bytes(content[at : at + 8], "little")
+    ends = at + np.cumsum(sizes.astype(int))
+    assert len(content) == (ends[-1] if len(ends) else at)
+    assert at % 256 == 0, "the engine reads aligned memory"
+    contents = [
+        content[end - size : end] for end, size in zip(ends, sizes.astype(int), strict=True)
+    ]
+    return dict(zip(items, zip(kinds.tolist(), shapes, contents, strict=True), strict=True))
+
+
+class Marian:
+    """A Transformer of Marian from its file, without this project's code for models."""
+
+    def __init__(self, path: Path) -> None:
+        self.items = read_items(path)
+        text = self.items["special:model.yml"][2].rstrip(b"\0").decode()
+        self.settings = dict(re.findall(r"^([\w-]+): (\S+)$", text, re.M))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        kind, shape, content = self.items[name]
+        count = int(np.prod(shape))
+        if kind == 0x404:
+            return np.frombuffer(content, "<f4", count).reshape(shape).astype(float)
+        numbers = np.frombuffer(content, np.int8, count) / np.frombuffer(content[count:], "<f4", 1)
+        is_table = "Wemb" in name
+        return np.asarray(numbers.reshape(shape) if is_table else numbers.reshape(shape[::-1]).T)
+
+    def logits(self, source: Sequence[int], target: Sequence[int]) -> NDArray[Any]:
+        """Return a row for each token of the target and the one after them."""
+        one = self.settings["tied-embeddings-all"] == "true"
+        memory = self.embed(self["Wemb" if one else "encoder_Wemb"][source])
+        for layer in range(1, int(self.settings["enc-depth"]) + 1):
+            memory = self.attend(f"encoder_l{layer}_self", memory, memory)
+            memory = self.transform(f"encoder_l{layer}_ffn", memory)
+        table = self["Wemb" if one else "decoder_Wemb"]
+        x = self.embed(np.concatenate((np.zeros((1, table.shape[1])), table[target])))
+        causal = np.triu(np.full((len(x), len(x)), -1e8), 1)
+        for layer in range(1, int(self.settings["dec-depth"]) + 1):
+            x = self.attend(f"decoder_l{layer}_self", x, x, causal)
+            x = self.attend(f"decoder_l{layer}_context", x, memory)
+            x = self.transform(f"decoder_l{layer}_ffn", x)
+        is_tied = one or self.settings["tied-embeddings"] == "true"
+        matrix = table.T if is_tied else self["decoder_ff_logit_out_W"]
+        return np.asarray(x @ matrix + self["decoder_ff_logit_out_b"])
+
+    def embed(self, rows: NDArray[Any]) -> NDArray[Any]:
+        half = rows.shape[1] // 2
+        rates = np.exp(np.arange(half) * -np.log(10000) / (half - 1))
+        angles = np.arange(len(rows))[:, None] * rates
+        return rows * rows.shape[1] ** 0.5 + np.concatenate((np.sin(angles), np.cos(angles)), 1)
+
+    def affine(self, x: NDArray[Any], name: str, part: str) -> NDArray[Any]:
+        return np.asarray(x @ self[f"{name}_W{part}"] + self[f"{name}_b{part}"])
+
+    def norm(self, x: NDArray[Any], name: str) -> NDArray[Any]:
+        x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-9)
+        return np.asarray(x * self[f"{name}_ln_scale"] + self[f"{name}_ln_bias"])
+
+    def attend(
+        self, name: str, x: NDArray[Any], keys: NDArray[Any], mask: NDArray[Any] | float = 0.0
+    ) -> NDArray[Any]:
+        heads = int(self.settings["transformer-heads"])
+        queries, values = self.affine(x, name, "q"), self.affine(keys, name, "v")
+        parts = (queries, self.affine(keys, name, "k"), values)
+        q, k, v = (part.reshape(len(part), heads, -1).transpose(1, 0, 2) for part in parts)
+        scores = q @ k.transpose(0, 2, 1) / q.shape[2] ** 0.5 + mask
+        weights = np.exp(scores - scores.max(2, keepdims=True))
+        joined = weights / weights.sum(2, keepdims=True) @ v
+        out = self.affine(joined.transpose(1, 0, 2).reshape(len(x), -1), name, "o")
+        return self.norm(x + out, f"{name}_Wo")
+
+    def transform(self, name: str, x: NDArray[Any]) -> NDArray[Any]:
+        inner = np.maximum(self.affine(x, name, "1"), 0)
+        return self.norm(x + self.affine(inner, name, "2"), f"{name}_ffn")
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run in the form of Bergamot; tests must not change it but for exports."""
+    keys = {**SHAPE, **FORM, "encoder_layers": 1, "decoder_layers": 1}
+    config, run = load_config(tiny_recipe), tmp_path_factory.mktemp("runs") / "marian"
+    train(config.changed(model=config.model.changed(**keys)), run)
+    return run
+
+
+def test_an_export_is_proven_and_kept(trained: Path, program: Program, refused: Refused) -> None:
+    status, out, err = program("export", trained, *BERGAMOT)
+    assert (status, err) == (0, "")
+    assert "7 of 7 lines identical" in out
+    folder = trained / "bergamot"
+    names = ["config.intgemm8bitalpha.yml", "model.bin", "model_info.json", "parity.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [*names, "vocab.spm"]
+    info = json.loads((folder / "model_info.json").read_text())
+    assert (info["src"], info["trg"]) == ("English", "German")
+    assert json.loads((folder / "parity.json").read_text())["identical"] == 7
+    assert f"{folder}: exists already" in refused("export", trained, *BERGAMOT)
+
+
+def test_int8_is_smaller_and_its_cost_is_measured(trained: Path, program: Program) -> None:
+    output = trained / "small"
+    int8 = ("--quantization", "int8", "--force", "--output", output)
+    status, out, _ = program("export", trained, *BERGAMOT, *int8)
+    assert status == 0, out
+    assert "int8shiftAll" in (output / "config.intgemm8bitalpha.yml").read_text()
+    small, whole = output / "model.intgemm8.bin", trained / "float" / "model.bin"
+    assert program("export", trained, *BERGAMOT, "--output", whole.parent)[0] == 0
+    assert small.stat().st_size < 0.4 * whole.stat().st_size
+
+
+ECHO = f"{shlex.quote(sys.executable)} -c 'import sys; sys.stdout.write(sys.stdin.read())'"
+SHORT = f"{shlex.quote(sys.executable)} -c 'print(1)'"
+FAILS = f"{shlex.quote(sys.executable)} -c 'raise SystemExit(\"no engine\")'"
+
+
+def test_a_program_is_the_proof(trained: Path, program: Program) -> None:
+    before = contents(trained)
+    new = ("--output", trained / "new")
+    status, _, err = program("export", trained, *BERGAMOT, *new, "--proof", ECHO)
+    assert (status, err[:24]) == (1, "not exported: 0 of 7 lin")
+    for command, reason in ((SHORT, "1 lines for 7"), (FAILS, "no engine")):
+        status, _, err = program("export", trained, *BERGAMOT, *new, "--proof", command)
+        assert status == 2
+        assert reason in err
+    assert contents(trained) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--to", "bergamot"), "`model.d_model: 32`; only a multiple of 64"),
+        (("--to", "bergamot", "--quantization", "int16"), "has only `int8`"),
+        (("--to", "ctranslate2", "--proof", "x"), "--proof cannot be combined"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: Sequence[str], reason: str, run: Path, refused: Refused
+) -> None:
+    before = contents(run)
+    assert reason in refused("export", run, *arguments)
+    assert contents(run) == before
+
+
+@needs_engine
+def test_the_engine_translates_like_the_run(trained: Path, program: Program) -> None:
+    folder = trained / "for-engine"
+    assert program("export", trained, *BERGAMOT, "--output", folder)[0] == 0
+    lines = [" ".join(words) for words in itertools.permutations(DIGITS, 2)]
+    text = "".join(f"{line}\n" for line in lines)
+    search = ("--set", "decoding.search=greedy", "--set", "decoding.repair=off")
+    expected = program("translate", trained, *search, stdin=text.encode())[1].splitlines()
+    found = run_process("node", PAGE / "translate.js", folder, input=text).splitlines()
+    # The engine cuts at twice the length of the source.
+    ended = [pair for pair in zip(expected, found, strict=True) if len(pair[0].split()) < 4]
+    assert len(ended) > 10
+    assert [one == other for one, other in ended].count(False) == 0
+
+
+def test_the_page_imports_what_exists_and_no_host() -> None:
+    package = json.loads((PAGE / "package.json").read_text())
+    texts = {path.name: path.read_text() for path in PAGE.iterdir() if path.is_file()}
+    for name, text in texts.items():
+        assert "://" not in text or name == "package-lock.json"
+        for module in re.findall(r'from "\./([^"]+)"', text):
+            inside = module.removeprefix("node_modules/")
+            assert module in texts or any(
+                inside.startswith(f"{p}/") for p in package["dependencies"]
+            )
