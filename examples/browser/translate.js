@@ -1,15 +1,20 @@
-// Translate lines of standard input: node translate.js FOLDER < FILE
+// Translate lines of standard input, each as one sentence: node translate.js [--batch=8] FOLDER < FILE
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
+import { parseArgs } from "node:util";
 
 import { loadTranslator } from "./translator.js";
 
-const folder = process.argv[2];
-const read = async (name) => new Uint8Array(await readFile(join(folder, name)));
-const { translate, stop } = loadTranslator(read, { "ssplit-mode": "sentence" }); // a line is one
+// In a batch, the rounding of a line depends on the others.
+const { values, positionals } = parseArgs({ options: { batch: { type: "string", default: "1" } }, allowPositionals: true });
+const read = async (name) => new Uint8Array(await readFile(join(positionals[0], name)));
+const { translate, stop } = loadTranslator(read, { "ssplit-mode": "sentence" }, Number(values.batch));
 const lines = (await text(process.stdin)).split("\n").slice(0, -1);
+await translate("1"); // loads the model
+const begin = performance.now();
 const translations = await Promise.all(lines.map((line) => translate(line)));
+console.error(`${lines.length} lines in ${((performance.now() - begin) / 1000).toFixed(2)} s`);
 process.stdout.write(translations.map((line) => `${line}\n`).join(""));
 stop();

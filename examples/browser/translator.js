@@ -33,7 +33,8 @@ class FolderBacking extends TranslatorBacking {
   }
 }
 
-// Return a function that translates a line, and with `html` keeps its tags; `stop` ends the engine.
+// Return a function that translates a text, and with `html` keeps its tags; `stop` ends the engine.
+// `batchSize` texts are translated together: faster, but the rounding of each depends on the others.
 export function loadTranslator(read, options = {}, batchSize = 1) {
   const engine = new BatchTranslator({ batchSize }, new FolderBacking(read, options));
   const translate = async (text, html = false) => (await engine.translate({ ...PAIR, text, html })).target.text;

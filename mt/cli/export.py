@@ -37,11 +37,7 @@ def export(
     ] = None,
     program: Annotated[
         str | None,
-        typer.Option(
-            "--proof",
-            metavar="COMMAND",
-            help="With bergamot: program that translates lines with the folder, for the proof.",
-        ),
+        typer.Option("--proof", metavar="COMMAND", help="With bergamot: program for the proof."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Keep a quantized export that costs more.")

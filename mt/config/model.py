@@ -26,7 +26,7 @@ _BASE: dict[str, Any] = {
     "decoder_layers": 6,
     "dropout": 0.1,
 }
-_MARIAN = {"positional": "marian", "decoder_start": "zeros"}
+MARIAN = {"positional": "marian", "decoder_start": "zeros"}
 PRESETS: dict[str, dict[str, Any]] = {
     # Vaswani et al. 2017, table 3, "base" and "big".
     "transformer-base": _BASE,
@@ -55,13 +55,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Fast decoding: the deep encoder runs once, the single decoder layer once per token (Kasai et
     # al. 2021). DeepNorm keeps a Post-Norm encoder of this depth trainable.
     "deep-encoder": {**_BASE, "encoder_layers": 12, "decoder_layers": 1, "residual": "deepnorm"},
-    # For the translations of a teacher; the training chooses between greedy and beam search. The
+    # For the translations of a teacher, and for every export; the training chooses the search. The
     # shapes of Bogoychev et al. 2020, "Edinburgh's Submissions to the 2020 Machine Translation
-    # Efficiency Task", with self-attention in the decoder, and one between them. Their form is the
-    # one that every export has.
-    "student-tiny": {**_BASE, **_MARIAN, "d_model": 256, "d_ff": 1536, "decoder_layers": 2},
-    "student-medium": {**_BASE, **_MARIAN, "d_model": 384, "d_ff": 1536, "decoder_layers": 4},
-    "student-base": {**_BASE, **_MARIAN, "decoder_layers": 2},
+    # Efficiency Task", with self-attention in the decoder, and one between them.
+    "student-tiny": {**_BASE, **MARIAN, "d_model": 256, "d_ff": 1536, "decoder_layers": 2},
+    "student-medium": {**_BASE, **MARIAN, "d_model": 384, "d_ff": 1536, "decoder_layers": 4},
+    "student-base": {**_BASE, **MARIAN, "decoder_layers": 2},
 }
 STUDENTS = ("student-tiny", "student-medium", "student-base")
 """Presets with `decoding.search: auto`."""

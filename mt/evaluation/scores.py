@@ -450,6 +450,20 @@ For TER, each character is a word in languages without spaces.
 """
 
 
+def run_program(words: Sequence[str], option: str, lines: Sequence[str] = ()) -> str:
+    """Run a program with lines as its input, and return its output; raise UserError if it fails."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        run = subprocess.run(words, input=content, capture_output=True)
+    except OSError as error:
+        raise UserError(f"{option}: {error}") from error
+    output, log = (text.decode(errors="replace") for text in (run.stdout, run.stderr))
+    if run.returncode:
+        reason = log.strip().rpartition("\n")[2] or f"status {run.returncode}, nothing on stderr"
+        raise UserError(f"{option}: `{words[0]}` failed: {reason}")
+    return output
+
+
 class MetricCommand(Metric):
     """Mean of the numbers that a program prints, one for each line.
 
@@ -495,15 +509,8 @@ class MetricCommand(Metric):
             for side, lines in texts.items():
                 Path(folder, side).write_bytes("".join(f"{line}\n" for line in lines).encode())
             words = [_PLACEHOLDER.sub(lambda side: f"{folder}/{side[1]}", x) for x in self.words]
-            try:
-                run = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
-            except OSError as error:
-                raise UserError(f"--metric-command {self.name}: {error}") from error
+            output = run_program(words, f"--metric-command {self.name}").strip()
         program = f"--metric-command {self.name}: `{words[0]}`"
-        output, log = (text.decode(errors="replace").strip() for text in (run.stdout, run.stderr))
-        if run.returncode:
-            reason = log.rpartition("\n")[2] or f"status {run.returncode}, and nothing on stderr"
-            raise UserError(f"{program} failed: {reason}")
         try:
             printed = (line.split()[-1] for line in output.splitlines() if line.strip())
             numbers = list(map(float, json.loads(output) if output.startswith("[") else printed))

@@ -6,7 +6,6 @@ settings, a SentencePiece vocabulary for each side or for both, and a YAML file 
 
 import shlex
 import struct
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,23 +18,20 @@ from torch import Tensor, nn
 from mt.config import ModelConfig
 from mt.config.data import TERM_TAGS
 from mt.config.loading import dump_yaml
+from mt.config.model import MARIAN
 from mt.data.sentencepiece_model import UNUSED, append_tokens, encode_token
 from mt.data.tokenizer import SOURCE_SPM, TARGET_SPM
 from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.load import FinishedRun, build_engine
 from mt.errors import UserError, listed
+from mt.evaluation.scores import run_program
 from mt.export import export as exports
 from mt.export import hf_folder as hf
 from mt.files import open_aside, put_in_place, write_json, write_text
 from mt.languages import language_name
 from mt.special_ids import BOS, PAD
 
-FORM = {
-    "positional": "marian",
-    "decoder_start": "zeros",
-    "residual": "post",
-    "feed_forward": "relu",
-}
+FORM = {**MARIAN, "residual": "post", "feed_forward": "relu"}
 """Keys of a model that the engine can express."""
 SEARCH = {
     "search": "greedy",
@@ -50,8 +46,6 @@ OPTIONS_FILE, INFORMATION_FILE = "config.intgemm8bitalpha.yml", "model_info.json
 """Names by which translateLocally finds them."""
 _ROWS, _COLUMNS = 64, 8
 """Multiples of which the engine needs the rows and the columns of a matrix in int8."""
-_NEVER = -1e4
-"""Logit of tokens that are never generated."""
 _FLOAT, _TEXT, _INT8 = 0x404, 0x101, 0x4101
 _ALIGNMENT = 256
 _SUBLAYERS = {
@@ -90,9 +84,7 @@ def export_bergamot(
     if reason := describe_unsupported(run.config.decoding):
         raise UserError(reason)
     if reason := why_not_bergamot(run.config.model):
-        raise UserError(
-            f"Bergamot cannot express {reason}; `mt init --for bergamot` writes its form"
-        )
+        raise UserError(f"Bergamot cannot express {reason}; see `mt init --for bergamot`")
     if tags := {*tokenizer.source.tags, *tokenizer.target.tags} - {*TERM_TAGS}:
         raise UserError(f"Bergamot cannot put {listed(sorted(tags)[:3])} before a line")
     expected = proof.expected
@@ -107,14 +99,13 @@ def export_bergamot(
             # Inputs in int8 have one scale for a batch, so that a line would depend on the others.
             translate = proof.translator(engine, batch_size=1).translate
         else:
-            translate = partial(_run_program, [*shlex.split(options.program), str(folder)])
+            translate = partial(_translate_by, [*shlex.split(options.program), str(folder)])
         parity = proof.compare(translate, expected)
         failure = parity.why_not_kept(options)
-        sizes = [f"{path.name}: {path.stat().st_size:,} bytes" for path in sorted(folder.iterdir())]
         if failure is None:
             write_json(folder / exports.PARITY_FILE, asdict(parity))
             put_in_place(folder, output, is_new=True)
-    return exports.ExportResult(parity, failure, ", ".join(sizes))
+    return exports.ExportResult(parity, failure)
 
 
 def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[str, Tensor]:
@@ -128,12 +119,12 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
     if tokenizer.source is tokenizer.target:
         files.pop().unlink()
         files = [files[0].rename(folder / "vocab.spm")]
+    sizes = []
     for path, vocabulary in zip(files, (tokenizer.source, tokenizer.target), strict=False):
-        padding = [
-            encode_token(f"<unused {i}>", UNUSED) for i in range(-len(vocabulary) % _COLUMNS)
-        ]
-        path.write_bytes(append_tokens(path.read_bytes(), len(vocabulary), padding))
-    sizes = [size + -size % _COLUMNS for size in (tokenizer.source_size, tokenizer.target_size)]
+        size = len(vocabulary)
+        padding = [encode_token(f"<unused {i}>", UNUSED) for i in range(-size % _COLUMNS)]
+        path.write_bytes(append_tokens(path.read_bytes(), size, padding))
+        sizes.append(size + len(padding))
     stored: dict[str, Tensor] = {}
     items: dict[str, Item] = {}
     for ours, theirs in _list_names(model):
@@ -156,26 +147,22 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
             content = (array.T if is_turned else array).astype("<f4").tobytes()
             items[theirs] = _FLOAT, shape if array.ndim > 1 else (1, rows), content
         stored[ours] = torch.from_numpy(array[:rows])
-    bias = np.zeros((1, sizes[1]), "<f4")
-    bias[:, [PAD, BOS]] = bias[:, tokenizer.target_size :] = _NEVER
+    bias = np.zeros((1, sizes[-1]), "<f4")
+    bias[:, [PAD, BOS]] = bias[:, tokenizer.target_size :] = -1e4  # never generated
     items["decoder_ff_logit_out_b"] = _FLOAT, bias.shape, bias.tobytes()
     settings = {
         "type": "transformer",
-        "dim-vocabs": sizes,
+        "dim-vocabs": [sizes[0], sizes[-1]],
         "dim-emb": model.d_model,
         "enc-depth": model.encoder_layers,
         "dec-depth": model.decoder_layers,
         "tied-embeddings": model.tie_embeddings == "decoder",
         "tied-embeddings-all": model.tie_embeddings == "all",
-        "tied-embeddings-src": False,
         "transformer-heads": model.heads,
         "transformer-dim-ffn": model.d_ff,
         "transformer-ffn-depth": 2,
         "transformer-ffn-activation": "relu",
-        "transformer-no-projection": False,
-        "transformer-preprocess": "",
         "transformer-postprocess": "dan",
-        "transformer-postprocess-emb": "d",
     }
     text = dump_yaml(settings).encode() + b"\0"
     items["special:model.yml"] = _TEXT, (len(text),), text
@@ -187,10 +174,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         "gemm-precision": "int8shiftAll" if quantization == "int8" else "float32",
         "beam-size": 1,
         "skip-cost": True,
-        "max-length-break": 128,
         "max-length-factor": SEARCH["max_length_ratio"],
-        "mini-batch-words": 1024,
-        "workspace": 128,
         "alignment": "soft",
     }
     write_text(folder / OPTIONS_FILE, dump_yaml(options))
@@ -248,16 +232,9 @@ def _round_input(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
     return (inputs[0] * scale).round() / scale
 
 
-def _run_program(words: Sequence[str], lines: Sequence[str]) -> list[str]:
+def _translate_by(words: Sequence[str], lines: Sequence[str]) -> list[str]:
     """Translate lines by a program; raise UserError if it fails or loses lines."""
-    text = "".join(f"{line}\n" for line in lines).encode()
-    try:
-        done = subprocess.run(words, input=text, capture_output=True, check=False)
-    except OSError as error:
-        raise UserError(f"--proof: {error}") from error
-    translations = done.stdout.decode(errors="replace").split("\n")[:-1]
-    if done.returncode or len(translations) != len(lines):
-        reason = done.stderr.decode(errors="replace").strip()[-500:]
-        reason = reason or f"{len(translations)} lines for {len(lines)}"
-        raise UserError(f"--proof: `{words[0]}` failed: {reason}")
+    *translations, _ = run_program(words, "--proof", lines).split("\n")
+    if len(translations) != len(lines):
+        raise UserError(f"--proof: `{words[0]}` printed {len(translations)} lines for {len(lines)}")
     return translations

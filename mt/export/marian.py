@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mt.config import ModelConfig
 from mt.config.data import language_of
+from mt.config.model import MARIAN
 from mt.data.sentencepiece_model import (
     LAST,
     SPECIAL,
@@ -40,16 +41,13 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 
 FORM = {"positional": "sinusoidal", "decoder_start": "bos", "residual": "post"}
 """Keys of a model that Marian can express: not DeepNorm, as the ε of its first norm differs."""
-_OWN = {"positional": "marian", "decoder_start": "zeros"}
-"""Values of Marian itself, which transformers can express by the weights of a folder."""
-
-
 _POSITIONS = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
     """Return the key that Marian cannot express and the reason, or None."""
-    own = {key: value for key, value in _OWN.items() if getattr(model, key) == value}
+    # The weights of a folder can express Marian's own values.
+    own = {key: value for key, value in MARIAN.items() if getattr(model, key) == value}
     return hf.find_other_key(model, **(FORM | own))
 
 
@@ -160,7 +158,7 @@ def put_sines_first(
     Without an axis, or with Marian's own positions, the tensor stays as it is.
     """
     if axis is None or positional == "marian":
-        return tensor.contiguous()
+        return tensor.clone(memory_format=torch.contiguous_format)
     width = tensor.shape[axis]
     order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
     return tensor.index_select(axis, order.argsort() if back else order)

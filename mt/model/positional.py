@@ -15,8 +15,6 @@ from mt.model.attention import Attention, Mask
 ROTARY_BASE = 10000.0
 BUCKETS, MAX_DISTANCE = 32, 128
 """Number of buckets of `relative_bias`, and the distance up to which they grow, as in T5."""
-FAIRSEQ_START = 2
-"""First position in fairseq, which counts from the id of its padding plus 1."""
 
 
 class Positional(nn.Module):
@@ -77,8 +75,7 @@ class Sinusoidal(Positional):
 class Marian(Sinusoidal):
     """Sinusoids of Marian's models (Junczys-Dowmunt et al. 2018).
 
-    All sines precede all cosines, and wavelengths grow from 2 pi to 10000 * 2 pi, the longest
-    included.
+    All sines precede all cosines. Wavelengths grow from 2 pi to 10000 * 2 pi, this one included.
     """
 
     first = 0
@@ -99,7 +96,7 @@ class Marian(Sinusoidal):
 class Fairseq(Marian):
     """Sinusoids of fairseq's models, M2M-100 among them (Ott et al. 2019): Marian's from 2 on."""
 
-    first = FAIRSEQ_START
+    first = 2  # the id of its padding plus 1
 
 
 class Learned(Positional):

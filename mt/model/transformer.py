@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, LayerCache, Mask
-from mt.model.positional import FAIRSEQ_START, POSITIONAL, Positional, SinusoidTable
+from mt.model.positional import POSITIONAL, Fairseq, Positional, SinusoidTable
 from mt.model.sublayers import FEED_FORWARD, RESIDUALS, Dropout
 from mt.model.weights import Gains
 from mt.special_ids import BOS, EOS, PAD
@@ -83,8 +83,8 @@ class Transformer(nn.Module):
     def reserve_positions(self, positions: int) -> None:
         """Compute position tables of this length, because no compiled graph can let them grow."""
         for module in self.modules():
-            if isinstance(module, SinusoidTable) and positions + FAIRSEQ_START > len(module.table):
-                module.extend_to(positions + FAIRSEQ_START)
+            if isinstance(module, SinusoidTable) and positions + Fairseq.first > len(module.table):
+                module.extend_to(positions + Fairseq.first)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits [N V] of the N real target positions, row after row.

@@ -23,18 +23,16 @@ from transformers import (
 from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.normalization import normalize_source, normalize_target
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer import Vocabulary
 from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, UserError
 from mt.export.hf_folder import compute_exponent, read_search
 from mt.export.marian import import_marian, write_marian
-from mt.model.transformer import Transformer
-from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, save_model, train_spm
-from tests.factories import DIGITS, engine_translations, model_of, unsettle
+from tests.factories import DIGITS, engine_translations, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -64,22 +62,6 @@ VARIANTS: dict[str, dict[str, object]] = {
     "gelu": {"feed_forward": "gelu"},
     "Marian's own": {"positional": "marian", "decoder_start": "zeros", "tie_embeddings": "none"},
 }
-
-
-@pytest.fixture
-def random_run(finished_run: Path) -> Callable[..., FinishedRun]:
-    """Return a function that builds a run with random weights, gains and biases."""
-
-    def make(model: ModelConfig, tokenizer: Tokenizer | None = None) -> FinishedRun:
-        run = read_run(finished_run)
-        tokenizer = tokenizer or run.tokenizer
-        sizes = tokenizer.source_size, tokenizer.target_size
-        ours = Transformer(model, source_vocabulary=sizes[0], target_vocabulary=sizes[1])
-        unsettle(ours)
-        config = run.config.changed(model=model)
-        return replace(run, config=config, weights=parameter_tensors(ours), tokenizer=tokenizer)
-
-    return make
 
 
 @pytest.mark.parametrize("name", VARIANTS)
