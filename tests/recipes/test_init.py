@@ -13,6 +13,7 @@ from mt.config.data import MixtureSource, TextSource, TsvSource
 from mt.config.loading import dump_config, load_config, with_values
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora, scan_corpora
+from mt.export.bergamot import why_not_bergamot
 from mt.export.marian import why_not_marian
 from mt.training.automatic import WIDTHS, measure_corpora
 from mt.training.resolve import choose_length, choose_settings, with_settings
@@ -185,6 +186,11 @@ def test_size_and_form_are_written(size: str, width: int, program: Program) -> N
     assert program("init", "train.zh", "train.en", "--size", size, "--for", "huggingface")[0] == 0
     model = load_config(Path("train.yaml")).model
     assert (model.d_model, model.d_ff, why_not_marian(model)) == (width, 4 * width, None)
+
+
+def test_the_form_of_bergamot_has_widths_that_it_multiplies(program: Program) -> None:
+    assert program("init", "train.zh", "train.en", "--budget", "1m", "--for", "bergamot")[0] == 0
+    assert why_not_bergamot(load_config(Path("train.yaml")).model) is None
 
 
 def test_cleaning_is_written_with_the_number_of_pairs(
