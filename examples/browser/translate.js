@@ -11,7 +11,7 @@ import { loadTranslator } from "./translator.js";
 const { values, positionals } = parseArgs({ options: { batch: { type: "string", default: "1" } }, allowPositionals: true });
 const read = async (name) => new Uint8Array(await readFile(join(positionals[0], name)));
 const { translate, stop } = loadTranslator(read, { "ssplit-mode": "sentence" }, Number(values.batch));
-const lines = (await text(process.stdin)).split("\n").slice(0, -1);
+const lines = (await text(process.stdin)).replace(/\n$/, "").split("\n");
 await translate("1"); // loads the model
 const begin = performance.now();
 const translations = await Promise.all(lines.map((line) => translate(line)));

@@ -37,7 +37,7 @@ def export(
     ] = None,
     program: Annotated[
         str | None,
-        typer.Option("--proof", metavar="COMMAND", help="With bergamot: program for the proof."),
+        typer.Option("--proof", metavar="COMMAND", help="With bergamot: program that translates."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Keep a quantized export that costs more.")
@@ -57,7 +57,7 @@ def export(
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     if force and quantization == "none":
         raise UserError("--force keeps a quantized export that costs more; add --quantization")
-    if program and to != "bergamot":
+    if program is not None and to != "bergamot":
         raise UserError(f"--proof cannot be combined with --to {to}; leave it out")
     library = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}.get(to)
     if license and library is None:
@@ -68,7 +68,7 @@ def export(
     from mt.evaluation.run_info import render_card
     from mt.export import export as exports
     from mt.export.argos import SUFFIX, export_argos
-    from mt.export.bergamot import SEARCH, export_bergamot
+    from mt.export.bergamot import SEARCH, check_form, export_bergamot
 
     name = to if quantization == "none" else f"{to}-{quantization}"
     folder = output or run / (f"{name}{SUFFIX}" if to == "argos" else name)
@@ -83,7 +83,10 @@ def export(
     card = library and render_card(run, library, license, with_scores=quantization == "none")
     options = exports.ExportOptions(quantization, sample, device, limit, card=card, program=program)
     search = SEARCH if to == "bergamot" else {}
-    proof = exports.Proof.read(read_run(run), options, **search)
+    finished = read_run(run)
+    if to == "bergamot":
+        check_form(finished.config.model)  # before texts are read
+    proof = exports.Proof.read(finished, options, **search)
     result = export_model(proof.run, folder, proof, options)
     typer.echo(result.parity.as_text())
     if result.note:

@@ -42,7 +42,7 @@ class DecodingConfig(TaggedSection):
     text without words."""
     max_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 1.0
     """Longest translation: this times the source tokens, plus `max_length_extra`."""
-    max_length_extra: Annotated[int, Field(ge=1, le=10**6)] = 50
+    max_length_extra: Annotated[int, Field(ge=0, le=10**6)] = 50
     """Tokens added to the limit of `max_length_ratio`, end mark included."""
     split_sentences: Literal["auto", "on", "off"] = "auto"
     """Translate the sentences of a line one by one; `auto`: if training lines had one sentence."""

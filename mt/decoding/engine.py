@@ -156,7 +156,7 @@ No divisor may fall with the length: the early stop of beam search depends on it
 
 def length_limit(source_tokens: int, decoding: DecodingConfig) -> int:
     """Return the largest number of tokens of a translation, including EOS."""
-    return math.ceil(decoding.max_length_ratio * source_tokens + decoding.max_length_extra)
+    return max(1, math.ceil(decoding.max_length_ratio * source_tokens + decoding.max_length_extra))
 
 
 def plan_batches(lengths: Mapping[int, int], size: Callable[[int], int]) -> Iterator[list[int]]:

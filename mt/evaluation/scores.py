@@ -450,6 +450,17 @@ For TER, each character is a word in languages without spaces.
 """
 
 
+def split_command(command: str, option: str) -> list[str]:
+    """Split a command as a shell does; raise UserError if it is malformed or has no program."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}") from None
+    if not words or not shutil.which(words[0]):
+        raise UserError(f"{option}: there is no program `{(words or [''])[0]}`")
+    return words
+
+
 def run_program(words: Sequence[str], option: str, lines: Sequence[str] = ()) -> str:
     """Run a program with lines as its input, and return its output; raise UserError if it fails."""
     content = "".join(f"{line}\n" for line in lines).encode()
@@ -459,7 +470,8 @@ def run_program(words: Sequence[str], option: str, lines: Sequence[str] = ()) ->
         raise UserError(f"{option}: {error}") from error
     output, log = (text.decode(errors="replace") for text in (run.stdout, run.stderr))
     if run.returncode:
-        reason = log.strip().rpartition("\n")[2] or f"status {run.returncode}, nothing on stderr"
+        named = [line for line in log.strip().split("\n") if "Error" in line]
+        reason = (named or log.strip().split("\n"))[-1] or f"status {run.returncode}"
         raise UserError(f"{option}: `{words[0]}` failed: {reason}")
     return output
 
@@ -482,7 +494,6 @@ class MetricCommand(Metric):
         self.sides = {*_PLACEHOLDER.findall(self.command)}
         self.sources: Sequence[str] = ()
         try:
-            self.words = shlex.split(self.command)
             if not self.name or not {"translations"} <= self.sides <= _SIDES:
                 raise ValueError(
                     "write NAME=COMMAND, with {translations} in the command, and "
@@ -490,10 +501,9 @@ class MetricCommand(Metric):
                 )
             if self.name.lower() in ("bleu", "chrf", "chrf2", "chrf2++", *METRICS):
                 raise ValueError("another metric has this name")
-            if not shutil.which(self.words[0]):
-                raise ValueError(f"there is no program `{self.words[0]}`")
         except ValueError as error:
             raise UserError(f"--metric-command {self.name}: {error}") from None
+        self.words = split_command(self.command, f"--metric-command {self.name}")
 
     def score_lines(self, translations: Sequence[str], references: Sequence[str]) -> list[str]:
         """Run the program, and return the last word of each line of its output, or its JSON list.

@@ -1,10 +1,8 @@
 """Export of a run to Bergamot, the engine of Firefox, translateLocally and offline apps.
 
-The engine reads the binary format of Marian (Junczys-Dowmunt et al. 2018): a model with its
-settings, a SentencePiece vocabulary for each side or for both, and a YAML file of options.
+The engine reads Marian's binary format (Junczys-Dowmunt et al. 2018), SentencePiece and YAML.
 """
 
-import shlex
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,7 +22,7 @@ from mt.data.tokenizer import SOURCE_SPM, TARGET_SPM
 from mt.decoding.ctranslate2_engine import describe_unsupported
 from mt.decoding.load import FinishedRun, build_engine
 from mt.errors import UserError, listed
-from mt.evaluation.scores import run_program
+from mt.evaluation.scores import run_program, split_command
 from mt.export import export as exports
 from mt.export import hf_folder as hf
 from mt.files import open_aside, put_in_place, write_json, write_text
@@ -32,22 +30,21 @@ from mt.languages import language_name
 from mt.special_ids import BOS, PAD
 
 FORM = {**MARIAN, "residual": "post", "feed_forward": "relu"}
-"""Keys of a model that the engine can express."""
+"""Values of a model that the engine can express."""
 SEARCH = {
     "search": "greedy",
     "max_length_ratio": 2.0,
-    "max_length_extra": 1,
+    "max_length_extra": 0,
+    "no_repeat_ngram": None,
     "split_sentences": "off",
 }
 """Search of the programs around the engine, whatever the options say, for a single sentence."""
 MODEL_FILES = {"none": "model.bin", "int8": "model.intgemm8.bin"}
 """The programs take the arithmetic from the name of the model."""
-OPTIONS_FILE, INFORMATION_FILE = "config.intgemm8bitalpha.yml", "model_info.json"
-"""Names by which translateLocally finds them."""
 _ROWS, _COLUMNS = 64, 8
 """Multiples of which the engine needs the rows and the columns of a matrix in int8."""
 _FLOAT, _TEXT, _INT8 = 0x404, 0x101, 0x4101
-_ALIGNMENT = 256
+Item = tuple[int, Sequence[int], bytes]  # type, shape and content of a tensor
 _SUBLAYERS = {
     "self_attention": "self",
     "self_residual": "self_Wo",
@@ -61,11 +58,18 @@ _SOURCE, _TARGET, _OUTPUT = "source_embedding.weight", "target_embedding.weight"
 
 
 def why_not_bergamot(model: ModelConfig) -> str | None:
-    """Return the key that the engine cannot express and the reason, or None."""
-    for key in ("d_model", "d_ff"):
-        if (width := getattr(model, key)) % _ROWS:
-            return f"`model.{key}: {width}`; only a multiple of {_ROWS} is possible"
-    return hf.find_other_key(model, **FORM)
+    """Return the keys that the engine cannot express, or None."""
+    other = [hf.find_other_keys(model, **FORM)]
+    for key, width in (("d_model", model.d_model), ("d_ff", model.d_ff)):
+        if width % _ROWS:
+            other.append(f"`model.{key}: {width}` (only multiples of {_ROWS})")
+    return ", ".join(filter(None, other)) or None
+
+
+def check_form(model: ModelConfig) -> None:
+    """Raise UserError, with the keys, for a model that the engine cannot express."""
+    if reason := why_not_bergamot(model):
+        raise UserError(f"Bergamot cannot express {reason}; see `mt init --for bergamot`")
 
 
 def export_bergamot(
@@ -83,15 +87,14 @@ def export_bergamot(
     exports.check_export_folder(output, options)
     if reason := describe_unsupported(run.config.decoding):
         raise UserError(reason)
-    if reason := why_not_bergamot(run.config.model):
-        raise UserError(f"Bergamot cannot express {reason}; see `mt init --for bergamot`")
+    check_form(run.config.model)
     if tags := {*tokenizer.source.tags, *tokenizer.target.tags} - {*TERM_TAGS}:
         raise UserError(f"Bergamot cannot put {listed(sorted(tags)[:3])} before a line")
-    expected = proof.expected
+    words = [] if options.program is None else split_command(options.program, "--proof")
     with open_aside(output) as folder:
         stored = write_bergamot(run, folder, quantization)
         translate: exports.Translate
-        if options.program is None:
+        if not words:
             engine = build_engine([replace(run, weights=stored)], torch.device("cpu"))
             for module in engine.model.modules():
                 if isinstance(module, nn.Linear) and quantization == "int8":
@@ -99,8 +102,8 @@ def export_bergamot(
             # Inputs in int8 have one scale for a batch, so that a line would depend on the others.
             translate = proof.translator(engine, batch_size=1).translate
         else:
-            translate = partial(_translate_by, [*shlex.split(options.program), str(folder)])
-        parity = proof.compare(translate, expected)
+            translate = partial(_translate_by, [*words, str(folder)])
+        parity = proof.compare(translate, proof.expected)
         failure = parity.why_not_kept(options)
         if failure is None:
             write_json(folder / exports.PARITY_FILE, asdict(parity))
@@ -109,10 +112,7 @@ def export_bergamot(
 
 
 def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[str, Tensor]:
-    """Write the files of a run into `folder`, and return its weights as they are stored.
-
-    Vocabularies are padded with unused tokens to a multiple of 8.
-    """
+    """Write the files of a run into `folder`, and return its weights as they are stored."""
     model, tokenizer, data = run.config.model, run.tokenizer, run.config.data
     tokenizer.write_for_others(folder)
     files = [folder / SOURCE_SPM, folder / TARGET_SPM]
@@ -125,8 +125,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         padding = [encode_token(f"<unused {i}>", UNUSED) for i in range(-size % _COLUMNS)]
         path.write_bytes(append_tokens(path.read_bytes(), size, padding))
         sizes.append(size + len(padding))
-    stored: dict[str, Tensor] = {}
-    items: dict[str, Item] = {}
+    stored, items = dict[str, Tensor](), dict[str, Item]()
     for ours, theirs in _list_names(model):
         if ours in run.weights:
             array = run.weights[ours].float().numpy()
@@ -139,7 +138,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         is_turned = array.ndim > 1 and not theirs.endswith("Wemb")
         shape = array.T.shape if is_turned else array.shape
         if array.ndim > 1 and quantization == "int8":  # turned already, as the engine reads it
-            scale = 127 / np.abs(array).max()
+            scale = 127 / max(np.abs(array).max(), 1e-9)
             numbers = np.rint(array * scale).astype(np.int8)
             items[theirs] = _INT8, shape, numbers.tobytes() + struct.pack("<f", scale)
             array = numbers / scale
@@ -160,9 +159,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         "tied-embeddings-all": model.tie_embeddings == "all",
         "transformer-heads": model.heads,
         "transformer-dim-ffn": model.d_ff,
-        "transformer-ffn-depth": 2,
         "transformer-ffn-activation": "relu",
-        "transformer-postprocess": "dan",
     }
     text = dump_yaml(settings).encode() + b"\0"
     items["special:model.yml"] = _TEXT, (len(text),), text
@@ -177,7 +174,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         "max-length-factor": SEARCH["max_length_ratio"],
         "alignment": "soft",
     }
-    write_text(folder / OPTIONS_FILE, dump_yaml(options))
+    write_text(folder / "config.intgemm8bitalpha.yml", dump_yaml(options))
     names = [language_name(code) for code in (data.source_language, data.target_language)]
     information = {
         "modelName": "-".join(names),
@@ -189,7 +186,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         "srcTags": {data.source_language: names[0]},
         "trgTag": data.target_language,
     }
-    write_json(folder / INFORMATION_FILE, information)
+    write_json(folder / "model_info.json", information)
     return {name: stored[name] for name in run.weights}
 
 
@@ -210,31 +207,27 @@ def _list_names(model: ModelConfig) -> Iterator[tuple[str, str]]:
         yield ours, f"{side}_l{int(layer) + 1}_{_SUBLAYERS[sublayer]}_{ending}"
 
 
-Item = tuple[int, Sequence[int], bytes]
-"""Type, shape and content of a tensor."""
-
-
-def write_items(path: Path, items: Mapping[str, Item]) -> None:
+def write_items(path: Path, items: Mapping[str, Item], alignment: int = 256) -> None:
     """Write tensors in Marian's binary format: headers, names, shapes, and the contents aligned."""
-    padded = [content + bytes(-len(content) % _ALIGNMENT) for _, _, content in items.values()]
+    padded = [content + bytes(-len(content) % alignment) for _, _, content in items.values()]
     head = struct.pack("<QQ", 1, len(items))
     for (name, (kind, shape, _)), content in zip(items.items(), padded, strict=True):
         head += struct.pack("<QQQQ", len(name) + 1, kind, len(shape), len(content))
     head += b"".join(name.encode() + b"\0" for name in items)
     head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, shape, _ in items.values())
-    gap = -(len(head) + 8) % _ALIGNMENT
+    gap = -(len(head) + 8) % alignment
     path.write_bytes(head + struct.pack("<Q", gap) + bytes(gap) + b"".join(padded))
 
 
 def _round_input(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
     """Round the input of a linear layer as the engine does: to 8 bits with one scale."""
-    scale = 127 / inputs[0].abs().max()
+    scale = 127 / inputs[0].abs().max().clamp(min=1e-9)
     return (inputs[0] * scale).round() / scale
 
 
 def _translate_by(words: Sequence[str], lines: Sequence[str]) -> list[str]:
     """Translate lines by a program; raise UserError if it fails or loses lines."""
-    *translations, _ = run_program(words, "--proof", lines).split("\n")
+    translations = run_program(words, "--proof", lines).removesuffix("\n").split("\n")
     if len(translations) != len(lines):
         raise UserError(f"--proof: `{words[0]}` printed {len(translations)} lines for {len(lines)}")
     return translations

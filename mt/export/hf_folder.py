@@ -296,8 +296,8 @@ def compute_exponent(decoding: DecodingConfig) -> float:
     return round(exponents[decoding.length_normalization], 6)
 
 
-def find_other_key(model: ModelConfig, **supported: object) -> str | None:
-    """Return a key of a model that its Transformer in transformers does not have, or None.
+def find_other_keys(model: ModelConfig, **supported: object) -> str | None:
+    """Return the keys of a model that its Transformer in transformers does not have, or None.
 
     `supported` are the values by key that differ between these Transformers.
     """
@@ -305,15 +305,13 @@ def find_other_key(model: ModelConfig, **supported: object) -> str | None:
         return f"`model.heads: {model.heads}`; it must divide `model.d_model`"
     width = model.d_model // model.heads
     supported |= {"norm": "layernorm", "attention_temperature": 1.0}
-    pairs = [(key, getattr(model, key), value) for key, value in supported.items()]
-    pairs.append(("kv_heads", model.key_heads, model.heads))
-    pairs += [("d_head", model.key_width, width), ("d_value", model.value_width, width)]
-    for key, value, expected in pairs:
-        if value != expected:
-            return f"`model.{key}: {value}`; only {expected} is possible"
-    if model.feed_forward.endswith("glu"):
-        return f"`model.feed_forward: {model.feed_forward}`; only relu, gelu, swish are possible"
-    return None
+    keys = [(key, getattr(model, key), value) for key, value in supported.items()]
+    keys.append(("kv_heads", model.key_heads, model.heads))
+    keys += [("d_head", model.key_width, width), ("d_value", model.value_width, width)]
+    if model.feed_forward.endswith("glu") and "feed_forward" not in supported:
+        keys.append(("feed_forward", model.feed_forward, "relu, gelu or swish"))
+    other = [f"`model.{key}: {value}` (only {only})" for key, value, only in keys if value != only]
+    return ", ".join(other) or None
 
 
 def write_folder(

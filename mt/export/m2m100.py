@@ -367,7 +367,7 @@ def write_m2m100(finished: FinishedRun, folder: Path) -> None:
     another form or the run has no language tokens.
     """
     shared = {"tie_embeddings": "all", "bias": True}
-    if reason := hf.find_other_key(finished.config.model, **_FORM, **shared):
+    if reason := hf.find_other_keys(finished.config.model, **_FORM, **shared):
         raise UserError(f"M2M-100 cannot express {reason}")
     tags = [str(tag) for tag in finished.config.split_tags("valid").values() if tag]
     if len(tags) < 2:

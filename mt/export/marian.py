@@ -48,15 +48,15 @@ def why_not_marian(model: ModelConfig) -> str | None:
     """Return the key that Marian cannot express and the reason, or None."""
     # The weights of a folder can express Marian's own values.
     own = {key: value for key, value in MARIAN.items() if getattr(model, key) == value}
-    return hf.find_other_key(model, **(FORM | own))
+    return hf.find_other_keys(model, **(FORM | own))
 
 
 def write_marian(finished: FinishedRun, folder: Path) -> None:
     """Write a finished run into `folder` as a Hugging Face Marian model.
 
-    Logits are equal up to rounding. The tokenizer of transformers still strips translations and
-    reads a leading `>>word<<` as a language. Raises UserError before anything is written if
-    `why_not_marian` returns a reason.
+    Logits, but for that of a start of zeros, are equal up to rounding. The tokenizer of
+    transformers still strips translations and reads a leading `>>word<<` as a language. Raises
+    UserError before anything is written if `why_not_marian` returns a reason.
     """
     model, data, tokenizer = finished.config.model, finished.config.data, finished.tokenizer
     if reason := why_not_marian(model):
@@ -135,15 +135,15 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
 
 def list_positions(count: int, width: int) -> Tensor:
     """Return the first rows of Marian's own positions [T D]."""
-    model = ModelConfig(d_model=width, positional="marian")
+    model = ModelConfig(d_model=width, heads=1, positional="marian")
     return Marian(model, "encoder").embed(torch.zeros(1, count, width), 0)[0]
 
 
 def find_positional(weights: dict[str, Tensor], settings: "MarianSettings") -> str:
     """Return the positions of a folder; those that transformers computes are the paper's."""
     table = weights.get(_POSITIONS[0], torch.empty(0))
-    own = list_positions(len(table), settings.d_model)
-    is_own = own.shape == table.shape and torch.allclose(own, table, atol=1e-3)
+    own = list_positions(table.numel() // settings.d_model, settings.d_model)
+    is_own = own.shape == table.shape and torch.allclose(own, table, atol=1e-2)
     return "marian" if is_own else "sinusoidal"
 
 

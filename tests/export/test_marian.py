@@ -61,6 +61,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "swish": {"feed_forward": "swish"},
     "gelu": {"feed_forward": "gelu"},
     "Marian's own": {"positional": "marian", "decoder_start": "zeros", "tie_embeddings": "none"},
+    "six heads": {"d_model": 36, "heads": 6},
 }
 
 
