@@ -9,7 +9,9 @@ import { loadTranslator } from "./translator.js";
 
 // In a batch, the rounding of a line depends on the others.
 const { values, positionals } = parseArgs({ options: { batch: { type: "string", default: "1" } }, allowPositionals: true });
-const read = async (name) => new Uint8Array(await readFile(join(positionals[0], name)));
+const [folder] = positionals;
+if (!folder) throw Error("name the folder of a model");
+const read = async (name) => new Uint8Array(await readFile(join(folder, name)));
 const { translate, stop } = loadTranslator(read, { "ssplit-mode": "sentence" }, Number(values.batch));
 const lines = (await text(process.stdin)).replace(/\n$/, "").split("\n");
 await translate("1"); // loads the model
