@@ -131,7 +131,7 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Import an OPUS-MT (Marian), M2M-100 or NLLB-200 model of Hugging Face as a run."""
+    """Import an OPUS-MT (MarianMT), M2M-100 or NLLB-200 model of Hugging Face as a run."""
     from mt.export.hf_folder import model_type
 
     if (languages is None) != (sample is None):

@@ -40,12 +40,12 @@ from mt.runs import LARGEST_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 FORM = {"positional": "sinusoidal", "decoder_start": "bos", "residual": "post"}
-"""Keys of a model that Marian can express: not DeepNorm, as the ε of its first norm differs."""
+"""Keys of a model that MarianMT can express: not DeepNorm, as the ε of its first norm differs."""
 _POSITIONS = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
-    """Return the key that Marian cannot express and the reason, or None."""
+    """Return the keys that MarianMT cannot express, or None."""
     # The weights of a folder can express Marian's own values.
     own = {key: value for key, value in MARIAN.items() if getattr(model, key) == value}
     return hf.find_other_keys(model, **(FORM | own))
@@ -61,10 +61,10 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
     model, data, tokenizer = finished.config.model, finished.config.data, finished.tokenizer
     if reason := why_not_marian(model):
         raise UserError(
-            f"Marian cannot express {reason}; `mt init --for huggingface` writes its form"
+            f"MarianMT cannot express {reason}; `mt init --for huggingface` writes its form"
         )
     if tags := tokenizer.source.tags:
-        raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
+        raise UserError(f"MarianMT cannot express {listed(tags)}: it reads tags as text")
     special = (PAD, UNK, BOS, EOS)
     pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, special)
     separate = tokenizer.source is not tokenizer.target
