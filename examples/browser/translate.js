@@ -5,18 +5,23 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 
-import { loadTranslator } from "./translator.js";
+async function main() {
+  const { loadTranslator } = await import("./translator.js"); // an error without `npm install`
+  const { values, positionals } = parseArgs({ options: { batch: { type: "string", default: "1" } }, allowPositionals: true });
+  const [folder] = positionals;
+  if (!folder) throw Error("name the folder of a model");
+  const read = async (name) => new Uint8Array(await readFile(join(folder, name)));
+  const { translate, stop } = loadTranslator(read, { "ssplit-mode": "sentence" }, Number(values.batch));
+  const lines = (await text(process.stdin)).replace(/\n$/, "").split("\n");
+  await translate("1"); // loads the model
+  const begin = performance.now();
+  const translations = await Promise.all(lines.map(translate));
+  console.error(`${lines.length} lines in ${((performance.now() - begin) / 1000).toFixed(2)} s`);
+  process.stdout.write(translations.map((line) => `${line}\n`).join(""));
+  stop();
+}
 
-// In a batch, the rounding of a line depends on the others.
-const { values, positionals } = parseArgs({ options: { batch: { type: "string", default: "1" } }, allowPositionals: true });
-const [folder] = positionals;
-if (!folder) throw Error("name the folder of a model");
-const read = async (name) => new Uint8Array(await readFile(join(folder, name)));
-const { translate, stop } = loadTranslator(read, { "ssplit-mode": "sentence" }, Number(values.batch));
-const lines = (await text(process.stdin)).replace(/\n$/, "").split("\n");
-await translate("1"); // loads the model
-const begin = performance.now();
-const translations = await Promise.all(lines.map((line) => translate(line)));
-console.error(`${lines.length} lines in ${((performance.now() - begin) / 1000).toFixed(2)} s`);
-process.stdout.write(translations.map((line) => `${line}\n`).join(""));
-stop();
+main().catch((error) => {
+  console.error(`Error: ${error.message}`);
+  process.exit(1);
+});

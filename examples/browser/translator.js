@@ -20,11 +20,11 @@ class FolderBacking extends TranslatorBacking {
 
   async loadTranslationModel() {
     const config = parseOptions(new TextDecoder().decode(await this.read("config.intgemm8bitalpha.yml")));
-    const { models, vocabs, shortlist } = config;
+    const { models, vocabs } = config;
     const readBuffer = async (name) => (await this.read(name)).buffer;
     return {
       model: await readBuffer(models[0]),
-      shortlist: shortlist ? await readBuffer(shortlist[0]) : new ArrayBuffer(0),
+      shortlist: new ArrayBuffer(0), // none
       vocabs: await Promise.all([...new Set(vocabs)].map(readBuffer)),
       config: Object.fromEntries(
         Object.entries({ ...config, ...this.options }).filter(([, value]) => !Array.isArray(value)),
@@ -33,15 +33,15 @@ class FolderBacking extends TranslatorBacking {
   }
 }
 
-// Return a function that translates a text, and with `html` keeps its tags; `stop` ends the engine.
+// Return a function that translates a text, and one that ends the engine.
 // `batchSize` texts are translated together: faster, but the rounding of each depends on the others.
 export function loadTranslator(read, options = {}, batchSize = 1) {
   const engine = new BatchTranslator({ batchSize }, new FolderBacking(read, options));
-  const translate = async (text, html = false) => (await engine.translate({ ...PAIR, text, html })).target.text;
+  const translate = async (text) => (await engine.translate({ ...PAIR, text })).target.text;
   return { translate, stop: () => engine.delete() };
 }
 
-// Read YAML of one level, as the engine writes it: numbers, words and lists of words.
+// Read YAML of one level, as `mt export` writes it: numbers, words and lists of words.
 function parseOptions(text) {
   const options = {};
   let name;

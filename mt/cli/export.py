@@ -82,11 +82,10 @@ def export(
     limit = 0.0 if force else exports.MIN_IDENTICAL
     card = library and render_card(run, library, license, with_scores=quantization == "none")
     options = exports.ExportOptions(quantization, sample, device, limit, card=card, program=program)
-    search = SEARCH if to == "bergamot" else {}
     finished = read_run(run)
     if to == "bergamot":
         check_form(finished.config.model)  # before texts are read
-    proof = exports.Proof.read(finished, options, **search)
+    proof = exports.Proof.read(finished, options, **(SEARCH if to == "bergamot" else {}))
     result = export_model(proof.run, folder, proof, options)
     typer.echo(result.parity.as_text())
     if result.note:

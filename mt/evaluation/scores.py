@@ -468,12 +468,11 @@ def run_program(words: Sequence[str], option: str, lines: Sequence[str] = ()) ->
         run = subprocess.run(words, input=content, capture_output=True)
     except OSError as error:
         raise UserError(f"{option}: {error}") from error
-    output, log = (text.decode(errors="replace") for text in (run.stdout, run.stderr))
     if run.returncode:
-        named = [line for line in log.strip().split("\n") if "Error" in line]
-        reason = (named or log.strip().split("\n"))[-1] or f"status {run.returncode}"
+        log = run.stderr.decode(errors="replace").strip()
+        reason = log.rpartition("\n")[2] or f"status {run.returncode}, and nothing on stderr"
         raise UserError(f"{option}: `{words[0]}` failed: {reason}")
-    return output
+    return run.stdout.decode(errors="replace")
 
 
 class MetricCommand(Metric):

@@ -25,6 +25,7 @@ from mt.errors import UserError, listed
 from mt.evaluation.scores import run_program, split_command
 from mt.export import export as exports
 from mt.export import hf_folder as hf
+from mt.export.marian import OUTPUT, SOURCE, TARGET
 from mt.files import open_aside, put_in_place, write_json, write_text
 from mt.languages import language_name
 from mt.special_ids import BOS, PAD
@@ -38,12 +39,13 @@ SEARCH = {
     "no_repeat_ngram": None,
     "split_sentences": "off",
 }
-"""Search of the programs around the engine, whatever the options say, for a single sentence."""
+"""Search for a single sentence in the programs around the engine, which ignore other options."""
 MODEL_FILES = {"none": "model.bin", "int8": "model.intgemm8.bin"}
 """The programs take the arithmetic from the name of the model."""
 _ROWS, _COLUMNS = 64, 8
 """Multiples of which the engine needs the rows and the columns of a matrix in int8."""
 _FLOAT, _TEXT, _INT8 = 0x404, 0x101, 0x4101
+_ALIGNMENT = 256
 Item = tuple[int, Sequence[int], bytes]  # type, shape and content of a tensor
 _SUBLAYERS = {
     "self_attention": "self",
@@ -54,7 +56,6 @@ _SUBLAYERS = {
     "feed_forward_residual": "ffn_ffn",
 }
 _PARTS = {"query": "q", "key": "k", "value": "v", "output": "o", "inner": "1", "outer": "2"}
-_SOURCE, _TARGET, _OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
 
 
 def why_not_bergamot(model: ModelConfig) -> str | None:
@@ -94,15 +95,15 @@ def export_bergamot(
     with open_aside(output) as folder:
         stored = write_bergamot(run, folder, quantization)
         translate: exports.Translate
-        if not words:
+        if words:
+            translate = partial(_translate_by, [*words, str(folder)])
+        else:
             engine = build_engine([replace(run, weights=stored)], torch.device("cpu"))
             for module in engine.model.modules():
                 if isinstance(module, nn.Linear) and quantization == "int8":
                     module.register_forward_pre_hook(_round_input)
             # Inputs in int8 have one scale for a batch, so that a line would depend on the others.
             translate = proof.translator(engine, batch_size=1).translate
-        else:
-            translate = partial(_translate_by, [*words, str(folder)])
         parity = proof.compare(translate, proof.expected)
         failure = parity.why_not_kept(options)
         if failure is None:
@@ -127,24 +128,19 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         sizes.append(size + len(padding))
     stored, items = dict[str, Tensor](), dict[str, Item]()
     for ours, theirs in _list_names(model):
-        if ours in run.weights:
-            array = run.weights[ours].float().numpy()
-        else:  # `model.bias: false`
-            array = np.zeros(len(run.weights[ours.removesuffix("bias") + "weight"]), np.float32)
+        array = hf.parameter_or_zeros(run.weights, ours).float().numpy()
         rows = len(array)
-        if ours in {_SOURCE, _TARGET, _OUTPUT}:
+        if ours in {SOURCE, TARGET, OUTPUT}:
             array = np.pad(array, ((0, -rows % _COLUMNS), (0, 0)))
         # Embeddings have a row for each token; other matrices have a column for each output.
-        is_turned = array.ndim > 1 and not theirs.endswith("Wemb")
-        shape = array.T.shape if is_turned else array.shape
-        if array.ndim > 1 and quantization == "int8":  # turned already, as the engine reads it
+        turned = array if theirs.endswith("Wemb") else array.T
+        if array.ndim > 1 and quantization == "int8":  # not turned: so the engine reads it
             scale = 127 / max(np.abs(array).max(), 1e-9)
             numbers = np.rint(array * scale).astype(np.int8)
-            items[theirs] = _INT8, shape, numbers.tobytes() + struct.pack("<f", scale)
+            items[theirs] = _INT8, turned.shape, numbers.tobytes() + struct.pack("<f", scale)
             array = numbers / scale
         else:
-            content = (array.T if is_turned else array).astype("<f4").tobytes()
-            items[theirs] = _FLOAT, shape if array.ndim > 1 else (1, rows), content
+            items[theirs] = _FLOAT, np.atleast_2d(turned).shape, turned.astype("<f4").tobytes()
         stored[ours] = torch.from_numpy(array[:rows])
     bias = np.zeros((1, sizes[-1]), "<f4")
     bias[:, [PAD, BOS]] = bias[:, tokenizer.target_size :] = -1e4  # never generated
@@ -174,7 +170,7 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
         "max-length-factor": SEARCH["max_length_ratio"],
         "alignment": "soft",
     }
-    write_text(folder / "config.intgemm8bitalpha.yml", dump_yaml(options))
+    write_text(folder / "config.intgemm8bitalpha.yml", dump_yaml(options))  # for translateLocally
     names = [language_name(code) for code in (data.source_language, data.target_language)]
     information = {
         "modelName": "-".join(names),
@@ -193,11 +189,11 @@ def write_bergamot(run: FinishedRun, folder: Path, quantization: str) -> dict[st
 def _list_names(model: ModelConfig) -> Iterator[tuple[str, str]]:
     """Yield the name of each tensor here and in Marian."""
     if model.tie_embeddings == "all":
-        yield _TARGET, "Wemb"
+        yield TARGET, "Wemb"
     else:
-        yield from ((_SOURCE, "encoder_Wemb"), (_TARGET, "decoder_Wemb"))
+        yield from ((SOURCE, "encoder_Wemb"), (TARGET, "decoder_Wemb"))
     if model.tie_embeddings == "none":
-        yield _OUTPUT, "decoder_ff_logit_out_W"
+        yield OUTPUT, "decoder_ff_logit_out_W"
     for ours, _, _ in hf.iterate_layer_tensors(model):
         side, layer, sublayer, *_, part, kind = ours.split(".")
         if part == "norm":
@@ -207,15 +203,15 @@ def _list_names(model: ModelConfig) -> Iterator[tuple[str, str]]:
         yield ours, f"{side}_l{int(layer) + 1}_{_SUBLAYERS[sublayer]}_{ending}"
 
 
-def write_items(path: Path, items: Mapping[str, Item], alignment: int = 256) -> None:
+def write_items(path: Path, items: Mapping[str, Item]) -> None:
     """Write tensors in Marian's binary format: headers, names, shapes, and the contents aligned."""
-    padded = [content + bytes(-len(content) % alignment) for _, _, content in items.values()]
+    padded = [content + bytes(-len(content) % _ALIGNMENT) for _, _, content in items.values()]
     head = struct.pack("<QQ", 1, len(items))
     for (name, (kind, shape, _)), content in zip(items.items(), padded, strict=True):
         head += struct.pack("<QQQQ", len(name) + 1, kind, len(shape), len(content))
     head += b"".join(name.encode() + b"\0" for name in items)
     head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, shape, _ in items.values())
-    gap = -(len(head) + 8) % alignment
+    gap = -(len(head) + 8) % _ALIGNMENT
     path.write_bytes(head + struct.pack("<Q", gap) + bytes(gap) + b"".join(padded))
 
 

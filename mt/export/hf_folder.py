@@ -169,6 +169,12 @@ def get_tensor(
     return tensor
 
 
+def parameter_or_zeros(weights: dict[str, Tensor], name: str) -> Tensor:
+    """Return a parameter, or zeros in place of a bias that the model lacks."""
+    matrix = name.removesuffix("bias") + "weight"
+    return weights[name] if name in weights else torch.zeros(len(weights[matrix]))
+
+
 def write_imported_run(
     origin: Path,
     run: Path,
@@ -297,9 +303,9 @@ def compute_exponent(decoding: DecodingConfig) -> float:
 
 
 def find_other_keys(model: ModelConfig, **supported: object) -> str | None:
-    """Return the keys of a model that its Transformer in transformers does not have, or None.
+    """Return the keys of a model that a plain Transformer of another program lacks, or None.
 
-    `supported` are the values by key that differ between these Transformers.
+    `supported` are the values by key that differ between these programs.
     """
     if model.d_model % model.heads:
         return f"`model.heads: {model.heads}`; it must divide `model.d_model`"

@@ -54,9 +54,9 @@ def why_not_marian(model: ModelConfig) -> str | None:
 def write_marian(finished: FinishedRun, folder: Path) -> None:
     """Write a finished run into `folder` as a Hugging Face Marian model.
 
-    Logits, but for that of a start of zeros, are equal up to rounding. The tokenizer of
-    transformers still strips translations and reads a leading `>>word<<` as a language. Raises
-    UserError before anything is written if `why_not_marian` returns a reason.
+    Logits are equal up to rounding, except that of BOS if the decoder starts with zeros. The
+    tokenizer of transformers still strips translations and reads a leading `>>word<<` as a
+    language. Raises UserError before anything is written if `why_not_marian` returns keys.
     """
     model, data, tokenizer = finished.config.model, finished.config.data, finished.tokenizer
     if reason := why_not_marian(model):
@@ -106,6 +106,8 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
         },
     }
     weights = finished.weights
+    if model.decoder_start == "zeros":
+        weights = weights | {TARGET: weights[TARGET].index_fill(0, torch.tensor(BOS), 0.0)}
     names = {hf.SHARED: TARGET}
     if model.tie_embeddings != "all":
         names = {hf.ENCODER_EMBEDDING: SOURCE, hf.DECODER_EMBEDDING: TARGET}
@@ -113,18 +115,12 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
         names[hf.LM_HEAD] = OUTPUT
     order = partial(put_sines_first, positional=model.positional)
     converted = {theirs: order(weights[ours], 1) for theirs, ours in names.items()}
-    if model.decoder_start == "zeros":
-        table = hf.SHARED if hf.SHARED in converted else hf.DECODER_EMBEDDING
-        converted[table] = converted[table].index_fill(0, torch.tensor([BOS]), 0.0)
     if model.positional == "marian":
         positions = list_positions(hf.count_positions(finished), model.d_model)
         converted |= {name: positions.clone() for name in _POSITIONS}
     converted[hf.LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
     for ours, theirs, axis in hf.iterate_layer_tensors(model):
-        tensor = weights.get(ours)
-        if tensor is None:  # `model.bias: false`
-            tensor = torch.zeros(len(weights[ours.removesuffix("bias") + "weight"]))
-        converted[theirs] = order(tensor, axis)
+        converted[theirs] = order(hf.parameter_or_zeros(weights, ours), axis)
     hf.write_folder(finished, folder, converted, settings)
     target_ids = "target_vocab.json" if separate else "vocab.json"
     tokenizer.write_for_others(folder)
@@ -217,13 +213,16 @@ def import_marian(
         raise RunError(f"{path}: {SOURCE_SPM} or {TARGET_SPM}: {error}") from error
     if max(source_rows) >= len(tables[0]) or max(target_rows) >= len(tables[1]):
         raise RunError(f"{path}: vocab.json has more ids than the model has rows")
+    positional = find_positional(stored, settings)
     config = {
         "data": {"source_language": languages[0], "target_language": languages[1]},
         "tokenizer": {"vocabulary": "separate"},
-        "model": {"tie_embeddings": "none", "positional": find_positional(stored, settings)},
+        "model": {"tie_embeddings": "none", "positional": positional},
         "decoding": {},
     }
-    weights = convert_weights(stored, tables, settings, (source_rows, target_rows), path)
+    weights = convert_weights(
+        stored, tables, settings, (source_rows, target_rows), path, positional
+    )
     spm = {SOURCE_FILE: source_spm, TARGET_FILE: target_spm}
     return hf.write_imported_run(path, run, settings, config, vocabularies=spm, weights=weights)
 
@@ -298,6 +297,7 @@ def convert_weights(
     settings: MarianSettings,
     rows: Sequence[list[int]],
     path: Path,
+    positional: str,
 ) -> dict[str, Tensor]:
     """Return Marian's weights under this project's names; `rows` has Marian's row of each id."""
     (encoder, decoder, head), (source_rows, target_rows) = tables, rows
@@ -312,7 +312,7 @@ def convert_weights(
         # One row of Marian became two tokens; only one may have its probability.
         output[PAD] = _IMPOSSIBLE / (len(gain) * gain)
     scale = 1.0 if settings.scale_embedding else settings.d_model**-0.5
-    order = partial(put_sines_first, positional=find_positional(weights, settings), back=True)
+    order = partial(put_sines_first, positional=positional, back=True)
     converted = {
         SOURCE: order(scale * encoder[source_rows], 1),
         TARGET: order(scale * decoder[target_rows], 1),

@@ -78,7 +78,7 @@ class Marian(Sinusoidal):
     All sines precede all cosines. Wavelengths grow from 2 pi to 10000 * 2 pi, this one included.
     """
 
-    first = 0  # position of a sentence
+    first = 0  # first position
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)

@@ -148,7 +148,7 @@ def choose_settings(
     settings = _of_keys(_choose_tokenizer(config, corpus), keys) | copied
     if not copied:
         tokenized = with_settings(config, settings)
-        step = 64 if config.model.positional == "marian" else 1  # what Bergamot can multiply
+        step = 64 if config.model.positional == "marian" else 1  # for the int8 matrices of Bergamot
         sizes = [s for s in SIZES if s.pairs <= corpus.pairs and s.d_model % step == 0]
         sizes = [like_width(width, corpus.pairs)] if width else sizes
         model, forecast = _choose_model(tokenized, keys, corpus, device, measure, sizes)
